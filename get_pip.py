@@ -1,10 +1,10 @@
 """Install pip from the package index into the virtual environment of the Python that runs this.
 
-Above: ./run, where Python has no ensurepip (Debian and Ubuntu without python3-venv). Below: the standard library. It
-reads the part of pip's configuration that says where packages are and whom to trust, and downloads one wheel. It is
-deliberately not an installer: the pip inside the wheel installs itself.
+Above: ./run, if Python has no ensurepip (Debian and Ubuntu without python3-venv). Below: the standard library. It reads
+the parts of pip's configuration about package indexes and trust, and downloads one wheel. It is not an installer, on
+purpose: the pip inside the wheel installs itself.
 
-The last line on stderr says why it failed.
+If it fails, the last line on stderr says why.
 """
 
 import base64
@@ -36,11 +36,11 @@ FORMATS = "application/vnd.pypi.simple.v1+json, application/vnd.pypi.simple.v1+h
 WHEEL = re.compile(r"pip-(\d+(?:\.\d+)*)-(?:py2\.)?py3-none-any\.whl")
 TRUSTED_HASHES = ("sha256", "sha384", "sha512")
 FAILURES = (OSError, http.client.HTTPException, ValueError)
-"""What an address that does not answer as it should leads to."""
+"""Errors caused by an unreachable or misbehaving server."""
 
 
 class NoPip(Exception):
-    """A sentence for the person."""
+    """A message for the user."""
 
 
 class Wheel(NamedTuple):
@@ -54,7 +54,7 @@ class Wheel(NamedTuple):
 
 
 def configuration(environ: Mapping[str, str], prefix: str) -> dict[str, str]:
-    """pip's options, by their long names: from its files in pip's order, then from PIP_... variables."""
+    """Return pip's options by their long names: from its files, in pip's order, then from PIP_... variables."""
     found: dict[str, str] = {}
     parser = configparser.RawConfigParser()
     parser.read(configuration_files(environ, prefix))
@@ -68,7 +68,7 @@ def configuration(environ: Mapping[str, str], prefix: str) -> dict[str, str]:
 
 
 def configuration_files(environ: Mapping[str, str], prefix: str) -> list[str]:
-    """Later ones take precedence."""
+    """Return the files in order; later ones take precedence."""
     chosen = environ.get("PIP_CONFIG_FILE", "")
     if chosen == os.devnull:
         return []
@@ -100,7 +100,7 @@ def indexes(options: Mapping[str, str]) -> list[str]:
 
 
 class Downloader:
-    """Opens addresses with the proxies, certificates and passwords that pip would use."""
+    """Downloads with the proxies, certificates and passwords that pip would use."""
 
     def __init__(self, options: Mapping[str, str], environ: Mapping[str, str]) -> None:
         self._timeout_s = float(options.get("timeout", DEFAULT_TIMEOUT_S))
@@ -110,19 +110,19 @@ class Downloader:
         self._proxies = urllib.request.ProxyHandler({"http": proxy, "https": proxy} if proxy else None)
         bundle = options.get("cert") or environ.get("REQUESTS_CA_BUNDLE") or environ.get("CURL_CA_BUNDLE")
         self._checked = context_of(os.path.expanduser(bundle) if bundle else None)
-        # Only for hosts that pip is configured to trust.
+        # Only for hosts in pip's trusted-host.
         self._unchecked = ssl._create_unverified_context()  # noqa: S323
         if certificate := options.get("client-cert"):
             self._checked.load_cert_chain(os.path.expanduser(certificate))
 
     def read(self, url: str, limit: int, accept: str = "*/*") -> tuple[bytes, str, str]:
-        """The body, its type, and the address that it came from in the end."""
+        """Return the body, its content type and the final URL."""
         url, password = self._without_password(url)
         parts = urllib.parse.urlsplit(url)
         trusted = parts.hostname in self._trusted or parts.netloc in self._trusted
         request = urllib.request.Request(url, headers={"Accept": accept, "User-Agent": "perdure-get-pip"})  # noqa: S310
         if password:
-            # Not sent on to where the index redirects to.
+            # Not sent to the target of a redirect.
             request.add_unredirected_header("Authorization", "Basic " + base64.b64encode(password.encode()).decode())
         secure = urllib.request.HTTPSHandler(context=self._unchecked if trusted else self._checked)
         opener = urllib.request.build_opener(self._proxies, secure)
@@ -133,13 +133,13 @@ class Downloader:
             return body, answer.headers.get_content_type(), answer.geturl()
 
     def refuses(self, url: str) -> bool:
-        """Like pip, it takes no list of packages from another machine without encryption."""
+        """Return whether the URL is unencrypted and not on this machine. Like pip, don't trust such an index."""
         parts = urllib.parse.urlsplit(url)
         local = parts.hostname in ("localhost", "::1") or (parts.hostname or "").startswith("127.")
         return parts.scheme == "http" and not local and not {parts.hostname, parts.netloc} & self._trusted
 
     def _without_password(self, url: str) -> tuple[str, str]:
-        """The address without the password in it; the password is for all that this host has."""
+        """Split the password from the URL. It is used for every URL of the same host."""
         parts = urllib.parse.urlsplit(url)
         user, at, host = parts.netloc.rpartition("@")
         if at:
@@ -150,14 +150,14 @@ class Downloader:
 
 
 def context_of(bundle: str | None) -> ssl.SSLContext:
-    """Trusts the certificates in this file or folder, else those of the system."""
+    """Return a context that trusts the certificates in this file or folder, else those of the system."""
     if bundle and os.path.isdir(bundle):
         return ssl.create_default_context(capath=bundle)
     return ssl.create_default_context(cafile=bundle)
 
 
 def password_of(host: str) -> str:
-    """From ~/.netrc, as user:password."""
+    """Return user:password from ~/.netrc."""
     try:
         found = netrc.netrc(os.environ.get("NETRC")).authenticators(host)
     except (OSError, netrc.NetrcParseError):
@@ -169,7 +169,7 @@ def password_of(host: str) -> str:
 
 
 class Links(html.parser.HTMLParser):
-    """The links of a page, each with its attributes."""
+    """The links on a page, each with its attributes."""
 
     def __init__(self, text: str, base: str) -> None:
         super().__init__()
@@ -207,14 +207,14 @@ def wheels_of_folder(folder: str) -> Iterator[Wheel]:
 
 
 def wheel(name: str, url: str, algorithm: str, digest: str) -> Iterator[Wheel]:
-    """One, if it is pip and can be checked. Nobody else wrote the files of this machine."""
+    """Yield the wheel if it is pip and its hash can be checked. Files on this machine are trusted."""
     match = WHEEL.fullmatch(name)
     if match and (algorithm in TRUSTED_HASHES or url.startswith("file:")):
         yield Wheel(tuple(int(part) for part in match[1].split(".")), url, algorithm, digest)
 
 
 def suits_this_python(requires: str) -> bool:
-    """Only bounds are read: pip's releases exclude nothing in between that could still run this."""
+    """Check requires-python. Reads only the bounds: pip excludes no version in between that could run this."""
     for sign, version in re.findall(r"(>=|<)\s*(\d+(?:\.\d+)*)", requires):
         bound = tuple(int(part) for part in version.split("."))
         if (sys.version_info[: len(bound)] >= bound) != (sign == ">="):
@@ -223,7 +223,7 @@ def suits_this_python(requires: str) -> bool:
 
 
 def wheels_at(place: str, downloader: Downloader) -> list[Wheel]:
-    """What an index page, a page of links or a folder has."""
+    """Return the wheels on an index page, on a page of links or in a folder."""
     if "://" not in place:
         place = "file://" + urllib.parse.quote(os.path.abspath(os.path.expanduser(place)))
     if place.startswith("file:"):
@@ -233,29 +233,29 @@ def wheels_at(place: str, downloader: Downloader) -> list[Wheel]:
             return list(wheels_of_folder(path))
         place = "file://" + urllib.parse.quote(page if os.path.isdir(path) else path)
     if downloader.refuses(place):
-        raise NoPip("It is not encrypted; pip's trusted-host does not name it.")
+        raise NoPip("The connection is not encrypted, and the host is not in pip's trusted-host.")
     body, kind, base = downloader.read(place, MAX_PAGE_BYTES, FORMATS)
     if downloader.refuses(base):
-        raise NoPip("It leads to an address that is not encrypted; pip's trusted-host does not name that.")
+        raise NoPip("It redirects to an unencrypted address whose host is not in pip's trusted-host.")
     if kind.endswith("json"):
         return list(wheels_of_json(body, base))
     return list(wheels_of_html(body.decode("utf-8", "replace"), base))
 
 
 def newest(options: Mapping[str, str], downloader: Downloader) -> Wheel:
-    """Of all places together, as pip does it; one that does not answer is passed over."""
+    """Return the newest wheel of all places together, like pip does. Places that fail are skipped."""
     places = [index.rstrip("/") + "/pip/" for index in indexes(options)] + options.get("find-links", "").split()
     found: list[Wheel] = []
     for place in places:
         shown = re.sub(r"//[^/@]*@", "//", place)
         try:
             wheels = wheels_at(place, downloader)
-            sys.stderr.write("" if wheels else f"{shown}: no pip with a sha256 for this Python\n")
+            sys.stderr.write("" if wheels else f"{shown}: has no pip with a sha256 for this Python\n")
             found += wheels
         except (NoPip, *FAILURES, KeyError) as error:
             sys.stderr.write(f"{shown}: {error}\n")
     if not found:
-        raise NoPip("No package index gave a pip." if places else "pip's configuration allows no package index.")
+        raise NoPip("No package index provided pip." if places else "pip's configuration allows no package index.")
     return max(found)
 
 

@@ -1,11 +1,11 @@
-/* The least agent that can be measured with: it speaks just enough ACP to be given a prompt, and answers with deltas.
+/* A minimal agent for benchmarks: it supports only enough ACP to receive a prompt, and answers with deltas.
  *
- * agent                        ACP on stdin and stdout. A prompt "load PER_S COUNT START_NS" is answered with COUNT
- *                              deltas at that rate, 0 being as fast as the pipe takes them, from that moment on.
- * agent PER_S COUNT START_NS   the same deltas without a prompt, for the C reference.
+ * agent                        ACP on stdin and stdout. Answers a prompt "load PER_S COUNT START_NS" with COUNT deltas
+ *                              at that rate (0: as fast as the pipe accepts them), starting at that time.
+ * agent PER_S COUNT START_NS   The same deltas without a prompt, for the C reference.
  *
- * Each delta carries the moment at which it was written ("@" and nanoseconds). It parses nothing properly, reads
- * nothing while it answers, and knows no other method: a load, deliberately not an agent to test with.
+ * Each delta contains the time at which it was written ("@" and nanoseconds). The agent has no real parser, reads
+ * nothing while it answers, and supports no other method. It only generates load; it is not for tests, on purpose.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -62,7 +62,7 @@ static void stream(long per_s, long count, long long begun) {
     size_t made = 0;
     wait_until(begun);
     for (long number = 0; number < count; number++) {
-        /* The schedule is absolute, so that a late delta does not make all later ones late. */
+        /* The schedule is absolute, so a late delta does not delay the later ones. */
         if (per_s) wait_until(begun + number * NS_PER_S / per_s);
         made += delta(lines + made, number);
         if (per_s || (number + 1) % LINES_PER_WRITE == 0) {
@@ -73,7 +73,7 @@ static void stream(long per_s, long count, long long begun) {
     put(lines, made);
 }
 
-/* Ids are whole numbers here; anything else is a notification or an answer, and of no interest. */
+/* Ids are integers here. Anything else is a notification or an answer, and is ignored. */
 static void obey(const char *line) {
     const char *method = strstr(line, "\"method\":\""), *id = strstr(line, "\"id\":");
     char answer[MAX_LINE_BYTES];

@@ -1,10 +1,10 @@
-"""`./run bench`: Perdure measured beside the C reference, in one run.
+"""`./run bench`: measures Perdure and the C reference in the same run.
 
     ./run bench [--quick] [--only a,c] [--json FILE] [--beside sandbox-agent]
 
-Above: a person. Below: one module per kind of scenario. It prints a table and is deliberately no test: the exit code is
-0 whether or not a bar is met, since timings depend on the machine; it is 1 if an event was lost or came twice.
-docs/benchmarks.md says how to read the figures.
+Above: the command line. Below: one module per kind of scenario. It prints a table. It is not a test, on purpose: it
+exits 0 whether or not a bar is met, because timings depend on the machine, and 1 if an event was lost or duplicated.
+docs/benchmarks.md explains the figures.
 """
 
 import argparse
@@ -26,7 +26,7 @@ PARTS = "g"
 
 
 def scenarios(beside: list[str] | None = None) -> dict[str, tuple[Scenario, ...]]:
-    """`beside`: how to start the other server, for the scenarios that can measure it."""
+    """Return the scenarios. `beside` is the command line of another server, for the scenarios that can measure it."""
     return {
         "a": (streaming.crowd,),
         "b": (streaming.bursts,),
@@ -42,7 +42,7 @@ def scenarios(beside: list[str] | None = None) -> dict[str, tuple[Scenario, ...]
 
 
 def measure(names: list[str], quick: bool, beside: list[str] | None = None) -> tuple[list[Row], str]:
-    """All rows, and what the scripts of the parts said."""
+    """Return all rows, and the output of the scripts that measure single parts."""
     rows: list[Row] = []
     known = scenarios(beside)
     with tempfile.TemporaryDirectory(prefix="perdure-bench-") as name:
@@ -57,30 +57,30 @@ def measure(names: list[str], quick: bool, beside: list[str] | None = None) -> t
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="./run bench", description="Perdure measured beside a C reference.")
-    parser.add_argument("--quick", action="store_true", help="shorter streams, fewer rounds: two minutes")
-    parser.add_argument("--only", default="abcdefghijk", help="which scenarios, e.g. a,c")
-    parser.add_argument("--json", type=Path, help="write the figures to this file as well")
+    parser = argparse.ArgumentParser(prog="./run bench", description="Compare Perdure with a C reference.")
+    parser.add_argument("--quick", action="store_true", help="shorter streams, fewer rounds: about two minutes")
+    parser.add_argument("--only", default="abcdefghijk", help="scenarios to run, e.g. a,c")
+    parser.add_argument("--json", type=Path, help="also write the figures to this file")
     parser.add_argument(
-        "--beside", choices=[sandbox_agent.NAME], help="measure this server too, in c and d; installed when needed"
+        "--beside", choices=[sandbox_agent.NAME], help="also measure this server in c and d; installed when needed"
     )
     given = parser.parse_args(arguments)
     names = sorted(set(given.only) - {","})
     if unknown := set(names) - {*scenarios(), PARTS}:
-        parser.error(f"there is no scenario {', '.join(sorted(unknown))}")
+        parser.error(f"unknown scenario: {', '.join(sorted(unknown))}")
     load = os.getloadavg()[0]
     try:
         beside = sandbox_agent.installed() if given.beside else None
         rows, said = measure(names, given.quick, beside)
     except (NoCompiler, NotInstalled) as error:
-        sys.stderr.write(f"Nothing can be measured: {error}.\n")
+        sys.stderr.write(f"Can't run the benchmarks: {error}.\n")
         return 2
     if rows:
         sys.stdout.write(aligned(rows, given.beside or "") + "\n")
     if said:
         sys.stdout.write(f"\n{said}\n")
     sys.stdout.write(
-        f"\nLoad of the machine before: {load:.1f} on {os.cpu_count()} cores; more than a little voids it.\n"
+        f"\nMachine load before the run: {load:.1f} on {os.cpu_count()} cores. If it was busy, ignore the results.\n"
     )
     if given.json is not None:
         shown = [msgspec.to_builtins(row) | {"ratio": row.ratio, "verdict": row.verdict} for row in rows]

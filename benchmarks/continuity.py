@@ -1,7 +1,7 @@
-"""Scenario i: what the real `claude` sends to its model for each turn, with its context kept, resumed, or told again.
+"""Scenario i: what the real `claude` sends to its model in each turn, with its context live, resumed, or sent again.
 
-Above: bench.py. Below: a real server, the installed program and a scripted model that keeps every request. Only a
-beginning that is the same as that of the request before can come from a prompt cache: that share is the figure.
+Above: bench.py. Below: a real server, the installed program, and a scripted model that records every request. A prompt
+cache can only serve a prefix that is identical to the previous request; the figure is the share of that prefix.
 """
 
 import json
@@ -29,7 +29,7 @@ class Turn(NamedTuple):
 
 
 def reused_share(before: Request, after: Request) -> float:
-    """How much of a request is what the one before began with, in bytes."""
+    """Return the share of a request, in bytes, that is a common prefix with the previous one."""
     first, second = _flat(before.body), _flat(after.body)
     same = 0
     for one, other in zip(first, second, strict=False):
@@ -40,7 +40,8 @@ def reused_share(before: Request, after: Request) -> float:
 
 
 def _flat(body: Any) -> list[str]:
-    """In the order in which a cache reads it: tools, system, then the messages one by one. Marks for the cache move."""
+    """Return the parts in the order in which a cache reads them: tools, system, then each message. Leaves out cache
+    markers, because they move."""
 
     def plain(value: Any) -> Any:
         if isinstance(value, dict):
@@ -89,7 +90,7 @@ def measured(folder: Path, agent: RealAgent, turns: int) -> dict[str, list[Turn]
 def prefixes(folder: Path, _: Path, quick: bool) -> list[Row]:
     agent = find_agent("claude")
     if isinstance(agent, str):
-        sys.stderr.write(f"i is left out: {agent}\n")
+        sys.stderr.write(f"i skipped: {agent}\n")
         return []
     turns = QUICK_TURNS if quick else TURNS
     rows = []
@@ -104,7 +105,7 @@ def prefixes(folder: Path, _: Path, quick: bool) -> list[Row]:
             ),
             Row(
                 scenario="i",
-                figure=f"{way}: of its request the same as before",
+                figure=f"{way}: share of the request unchanged",
                 value=statistics.mean(turn.reused for turn in found) * 100,
                 unit="%",
                 note=f"{last.reused:.0%} in turn {turns}, of {last.request_bytes / 1024:,.0f} KiB",

@@ -1,7 +1,7 @@
-"""What a process and the whole machine have used, as the kernel counts it.
+"""CPU time and memory of a process and of the whole machine, as counted by the kernel.
 
-Above: every scenario, and the demo in reference.py. Below: /proc (Linux only). It deliberately samples nothing by
-itself: whoever measures reads before and after.
+Above: every scenario, and the demo in reference.py. Below: /proc (Linux only). It does no sampling, on purpose: callers
+read the values before and after.
 """
 
 import os
@@ -11,48 +11,48 @@ from typing import NamedTuple
 
 PROCESS_CLOCK = 2
 IDLE_FIELDS = (4, 5, 8)
-"""Of the first line of /proc/stat: idle, waiting for a disk, and given to other machines by the hypervisor."""
+"""Fields in the first line of /proc/stat: idle, waiting for I/O, and stolen by the hypervisor."""
 REAPED_FIELDS = (13, 14)
-"""Of /proc/PID/stat after the name: user and system time of children that have ended."""
+"""Fields of /proc/PID/stat after the name: user and system time of children that have ended."""
 
 
 class Memory(NamedTuple):
     rss_bytes: int
     uss_bytes: int
-    """What would be given back if the process ended: its private pages."""
+    """Private pages, which would be freed if the process ended."""
 
 
 class Spent(NamedTuple):
-    """Processor time up to a moment, or between two."""
+    """CPU time, in total or between two points in time."""
 
     server_s: float
     machine_s: float
-    """Of all processes and the kernel: servers move work to threads, keepers and sockets, and none can hide it here."""
+    """All processes and the kernel. Includes work that a server moves to threads, keepers and sockets."""
     database_s: float = 0.0
-    """Of all processes of PostgreSQL, where there is one."""
+    """All processes of PostgreSQL, if there is one."""
 
     def since(self, before: "Spent") -> "Spent":
         return Spent(*(now - then for now, then in zip(self, before, strict=True)))
 
 
 def spent(*pids: int, database: int | None = None) -> Spent:
-    """Of a server, or of several nodes together. `database` is the first process of PostgreSQL."""
+    """Return the CPU time of a server, or of several nodes together. `database` is the main process of PostgreSQL."""
     return Spent(sum(map(cpu_s, pids)), machine_cpu_s(), 0.0 if database is None else family_cpu_s(database))
 
 
 def cpu_s(pid: int) -> float:
-    """User and system time of all threads, exactly. Children are not counted."""
-    # How Linux numbers the clock of another process; the C library's clock_getcpuclockid() does the same.
+    """Return the exact user and system time of all threads, without children."""
+    # How Linux encodes the CPU clock of another process, like clock_getcpuclockid() in the C library.
     return time.clock_gettime((~pid << 3) | PROCESS_CLOCK)
 
 
 def family_cpu_s(pid: int) -> float:
-    """Of a process and all its children, those that have ended included."""
+    """Return the CPU time of a process and all its children, including those that have ended."""
     with open(f"/proc/{pid}/task/{pid}/children", "rb") as file:
         children = [int(word) for word in file.read().split()]
     total = cpu_s(pid)
     for child in children:
-        with suppress(OSError):  # it has just ended, and is counted below
+        with suppress(OSError):  # it has ended, and is counted below
             total += cpu_s(child)
     with open(f"/proc/{pid}/stat", "rb") as file:
         fields = file.read().rpartition(b")")[2].split()
@@ -60,10 +60,10 @@ def family_cpu_s(pid: int) -> float:
 
 
 def machine_cpu_s() -> float:
-    """All time of all cores that was not idle. Only a difference of two means something."""
+    """Return the time that all cores were not idle. Only the difference of two values is meaningful."""
     with open("/proc/stat", "rb") as file:
         fields = file.readline().split()
-    # Counted from what was idle: Linux measures that, and only samples at each tick what was busy.
+    # Computed from idle time: Linux measures that exactly, but only samples busy time at each tick.
     cores = os.sysconf("SC_NPROCESSORS_ONLN")
     idle = sum(int(fields[field]) for field in IDLE_FIELDS)
     return cores * time.monotonic() - idle / os.sysconf("SC_CLK_TCK")

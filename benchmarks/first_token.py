@@ -1,7 +1,8 @@
-"""Scenario h: how long a person waits for the first word of the real `claude`, from POST to the first delta.
+"""Scenario h: the time to the first token of the real `claude`, from POST to the first delta.
 
-Above: bench.py. Below: a real server, the program that `./run agents` installed, and a scripted model that answers at
-once: what is left is the program's own time and ours. The program alone is measured beside it, with no server between.
+Above: bench.py. Below: a real server, the program that `./run agents` installed, and a scripted model that answers
+immediately, so that only the program's time and ours remain. For comparison, the program is also measured without a
+server.
 """
 
 import json
@@ -25,7 +26,7 @@ TEXT = "say a few words"
 
 
 class Place:
-    """A server whose agents are the same program, kept and started in different ways."""
+    """A server with the same program as several agents, which it starts and keeps in different ways."""
 
     def __init__(self, folder: Path, agent: RealAgent, model: ModelServer) -> None:
         self.workdir = folder / "workdir"
@@ -60,7 +61,7 @@ class Place:
         return self.server.create(agent=agent, workdir=str(self.workdir))
 
     def first_delta_ms(self, session: str) -> float:
-        """One turn, watched; it is over when this returns."""
+        """Run one turn with a viewer, and wait for its end."""
         stream = self.server.watch(session, timeout_s=WAIT_S)
         frames = stream.frames()
         next(frames)
@@ -95,7 +96,7 @@ class Place:
 
 
 def alone(folder: Path, agent: RealAgent, model: ModelServer, rounds: int) -> Iterator[float]:
-    """Turns after the first of the bare program, from our write to the line that holds its first piece of text."""
+    """Measure turns of the bare program, except the first: from our write to the line with the first piece of text."""
     workdir = folder / "alone"
     workdir.mkdir(parents=True)
     process = ClaudeProcess(agent, environment(model, folder), workdir)
@@ -117,9 +118,9 @@ def measured(folder: Path, agent: RealAgent, rounds: int) -> dict[str, list[floa
         with Place(folder / "server", agent, model) as place:
             one_by_one: dict[str, Callable[[], Iterator[float]]] = {
                 "cold: no process": place.cold,
-                "warm: begun with its session": place.warm,
+                "warm: started with its session": place.warm,
             }
-            # The first start reads the program from the disk, which is not what is asked.
+            # Discard the first start, which reads the program from disk.
             list(place.cold())
             found = {name: [took for _ in range(rounds) for took in work()] for name, work in one_by_one.items()}
             found["turn 2 and later, streaming"] = list(place.streaming(rounds))
@@ -130,7 +131,7 @@ def measured(folder: Path, agent: RealAgent, rounds: int) -> dict[str, list[floa
 def first_token(folder: Path, _: Path, quick: bool) -> list[Row]:
     agent = find_agent("claude")
     if isinstance(agent, str):
-        sys.stderr.write(f"h is left out: {agent}\n")
+        sys.stderr.write(f"h skipped: {agent}\n")
         return []
     rounds = QUICK_ROUNDS if quick else ROUNDS
     load = os.getloadavg()[0]

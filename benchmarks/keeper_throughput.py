@@ -1,8 +1,8 @@
-"""How fast a keeper copies an agent's lines to its spool, and how long one line takes there and back.
+"""How fast a keeper copies an agent's lines to its spool, and the round-trip time of one line.
 
     PYTHONPATH=src python benchmarks/keeper_throughput.py [LINES]
 
-Prints figures, asserts nothing.
+Prints figures and asserts nothing.
 """
 
 import asyncio
@@ -69,7 +69,7 @@ async def round_trips(root: Path) -> None:
             took_ms.clear()
     took_ms.sort()
     p99 = took_ms[len(took_ms) * 99 // 100]
-    print(f"there and back: median {statistics.median(took_ms):.3f} ms, 99 of 100 within {p99:.3f} ms")
+    print(f"round trip: median {statistics.median(took_ms):.3f} ms, p99 {p99:.3f} ms")
     launch.end(5, 5)
     async with asyncio.timeout(TIMEOUT_S):
         await closed.wait()

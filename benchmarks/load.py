@@ -1,13 +1,13 @@
-"""Viewers by the thousand: the reading side of the fan-out benchmarks, for any server that speaks SSE.
+"""Thousands of viewers: the reading side of the fan-out benchmarks, for any server that speaks SSE.
 
-Above: the harness (`Viewers`), which runs this file in a process of its own so that the cost of reading is not counted
-as the server's. Below: sockets and epoll. It reads frames as cheaply as it can and is deliberately not an SSE client:
-    - an id is looked for only at the start of a line, and data is never decoded;
-    - a read is checked by its first id, its last id and the number of ids between. The first EXACT_VIEWERS viewers, and
-      every read that does not fit, are checked id by id;
-    - `light`, for bursts: only the exact viewers look at what they read; the others count bytes, and must come to the
-      same number. Full checking tops out at 2 to 3 M frames/s, and would be measured in the server's place;
-    - latency is taken from the first mark of a read (`mark()` in the text of a delta), so it is the worst of that read.
+Above: the harness (`LoadViewers`), which runs this file in its own process, so that the cost of reading does not count
+as the server's. Below: sockets and epoll. It reads frames as cheaply as possible and is not an SSE client, on purpose:
+    - it looks for ids only at the start of a line, and never decodes data;
+    - it checks a read by its first id, its last id and the number of ids. The first EXACT_VIEWERS viewers, and every
+      read that does not match, are checked id by id;
+    - `light`, for bursts: only the exact viewers look at what they read. The others count bytes, and must get the same
+      number. Full checking tops out at 2 to 3 M frames/s, and would itself become the bottleneck;
+    - it takes the latency from the first mark of a read (`mark()` in the text of a delta), which is the worst of it.
 
     python benchmarks/load.py --reference      the C reference under this load, as a demonstration
 """
@@ -24,11 +24,11 @@ import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
-# One byte, as counting a longer one costs three times as much; the text of a delta must hold no other.
+# One byte, because counting a longer mark costs three times as much. The text of a delta must not contain another.
 MARK = b"@"
 MARK_DIGITS = 19
 ID = b"\nid: "
-# Only Perdure writes the event's name after the id, and only its snapshots are looked for by name.
+# Only Perdure writes the event name after the id; the name is needed only to find its snapshots.
 IDS = re.compile(rb"\nid: (\d+)(?:\nevent: (\w+))?")
 READ_BYTES = 256 * 1024
 EXACT_VIEWERS = 8
@@ -38,24 +38,24 @@ MAX_VIEWERS = 20_000
 
 
 def mark() -> str:
-    """A moment, to be put into the text of a delta by whoever plays the agent on this machine."""
+    """Return a timestamp that an agent on this machine puts into the text of a delta."""
     return f"@{time.monotonic_ns():0{MARK_DIGITS}d}"
 
 
 class Report(NamedTuple):
     viewers: int
     frames: int
-    """Frames with an id, over all viewers."""
+    """Frames with an id, of all viewers."""
     marks: int
-    """Marked deltas, over all viewers: the deliveries to compare by, as a server may join deltas into one frame."""
+    """Marked deltas, of all viewers. Compare these, because a server may join several deltas into one frame."""
     lost: int
     doubled: int
     skipped: int
-    """Events that a snapshot stood for: a viewer that was too slow was given the whole state instead of them."""
+    """Events replaced by a snapshot, which a viewer gets if it is too slow."""
     broken: int
-    """Viewers whose connection ended before the end."""
+    """Viewers whose connection ended too early."""
     unequal: int
-    """Light viewers that did not get exactly the bytes that the exact ones got."""
+    """Light viewers that did not get the same number of bytes as the exact ones."""
     p50_ms: float
     p95_ms: float
     p99_ms: float
@@ -63,11 +63,11 @@ class Report(NamedTuple):
     read_s: float
     """From the first read of a marked frame to the last."""
     cpu_s: float
-    """What the reading itself has cost, connecting left out. Close to `read_s`: the readers were the limit."""
+    """CPU time of reading, without connecting. If it is close to `read_s`, the readers were the limit."""
 
 
-class Viewer:
-    """One connection: the bytes after its last whole frame and the last id that it has seen."""
+class LoadViewer:
+    """One connection, with the bytes after its last whole frame and the last id that it has seen."""
 
     __slots__ = ("bytes", "exact", "last", "light", "open", "place", "socket", "tail")
 
@@ -89,14 +89,14 @@ class Readers:
         self.light = light
         self.buffer = bytearray(READ_BYTES)
         self.cpu_before_s = 0.0
-        self.by_fd: dict[int, Viewer] = {}
+        self.by_fd: dict[int, LoadViewer] = {}
         self.poll = select.epoll()
         self.frames = self.marks = self.lost = self.doubled = self.skipped = self.broken = self.unequal = 0
         self.latencies_ns: list[int] = []
         self.first_ns = self.last_ns = 0
 
     def connect(self, count: int, requests: list[tuple[int, bytes]]) -> None:
-        """Open all connections, spread over the requests (a port and what is sent to it), and wait until each has its
+        """Open all connections, distributed over the requests (a port and the bytes to send), and wait for each
         response head. Raises if a server refuses."""
         deadline = time.monotonic() + CONNECT_TIMEOUT_S
         for number in range(count):
@@ -104,7 +104,7 @@ class Readers:
             port, request = requests[place]
             connection = socket.create_connection(("127.0.0.1", port), timeout=deadline - time.monotonic())
             connection.sendall(request)
-            self.by_fd[connection.fileno()] = Viewer(connection, number < EXACT_VIEWERS, self.light, place)
+            self.by_fd[connection.fileno()] = LoadViewer(connection, number < EXACT_VIEWERS, self.light, place)
         for viewer in self.by_fd.values():
             data = b""
             while b"\r\n\r\n" not in data:
@@ -122,7 +122,7 @@ class Readers:
             self.poll.register(viewer.socket.fileno(), select.EPOLLIN)
         self.cpu_before_s = time.process_time()
 
-    def take(self, viewer: Viewer, data: bytes, now_ns: int) -> None:
+    def take(self, viewer: LoadViewer, data: bytes, now_ns: int) -> None:
         viewer.bytes += len(data)
         if viewer.light:
             return
@@ -131,9 +131,9 @@ class Readers:
         if end < 0:
             viewer.tail = data
             return
-        # The last newline stays, so that the next id is at the start of a line too.
+        # Keep the last newline, so that the next id is at the start of a line too.
         viewer.tail = data[end + 1 :]
-        # From here on up to `end`: no copy of what may be a quarter of a megabyte.
+        # Use `data` up to `end` instead of copying up to a quarter of a megabyte.
         count = data.count(ID, 0, end)
         if count == 0:
             return
@@ -147,7 +147,7 @@ class Readers:
             self.first_ns = self.first_ns or now_ns
             self.last_ns = now_ns
 
-    def check(self, viewer: Viewer, data: bytes, end: int, count: int) -> None:
+    def check(self, viewer: LoadViewer, data: bytes, end: int, count: int) -> None:
         begin = data.find(ID) + len(ID)
         last = first = int(data[begin : data.index(b"\n", begin)])
         if count > 1:
@@ -171,7 +171,7 @@ class Readers:
         viewer.last = position
 
     def read(self, timeout_s: float) -> bool:
-        """Read whatever has come. False if nothing did."""
+        """Read what has arrived. Returns False if nothing has."""
         ready = self.poll.poll(timeout_s, 1024)
         for fd, _ in ready:
             viewer = self.by_fd.get(fd)
@@ -194,7 +194,8 @@ class Readers:
         return bool(ready)
 
     def finish(self, last_ids: list[int], timeout_s: float) -> None:
-        """Read on until every viewer has come to the last id of its stream, or, if none is given, until it is quiet."""
+        """Read until every viewer has reached the last id of its stream, or, if none is given, until no more
+        arrives."""
         deadline = time.monotonic() + timeout_s
         checked = [viewer for viewer in self.by_fd.values() if not viewer.light]
         light = [viewer for viewer in self.by_fd.values() if viewer.light]
@@ -215,8 +216,8 @@ class Readers:
         self.broken = sum(1 for viewer, missing in behind if missing > 0 and not viewer.open)
         self.count_light(checked, light)
 
-    def count_light(self, checked: list[Viewer], light: list[Viewer]) -> None:
-        """A light viewer with the very bytes of the checked ones had their frames; any other is not counted at all."""
+    def count_light(self, checked: list[LoadViewer], light: list[LoadViewer]) -> None:
+        """Count a light viewer's frames if it got as many bytes as the checked ones. Otherwise count nothing for it."""
         if not light:
             return
         whole = max(viewer.bytes for viewer in checked)
@@ -250,9 +251,9 @@ class Readers:
 
 
 def view(ports: list[int], paths: list[str], count: int, headers: list[str], max_s: float, light: bool) -> None:
-    """The process behind `Viewers`: says "ready", reads until a line `stop [LAST_ID ...]` or the end of stdin, reports.
+    """Run in the process of `LoadViewers`: print "ready", read until a line `stop [LAST_ID ...]` or EOF, and report.
 
-    One port is for all paths; else each path has its own. The last ids are in the order of the paths."""
+    A single port serves all paths; otherwise each path has its own. The last ids are in the order of the paths."""
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     fields = ["Accept: text/event-stream", *headers, "", ""]
@@ -275,8 +276,8 @@ def view(ports: list[int], paths: list[str], count: int, headers: list[str], max
     print(json.dumps(readers.report()._asdict()), flush=True)
 
 
-class Viewers:
-    """Viewers in a process of their own: they are connected when `with` is entered. Each path may have its own port."""
+class LoadViewers:
+    """Viewers in their own process, which are connected when `with` is entered. Each path may have its own port."""
 
     def __init__(
         self,
@@ -293,15 +294,15 @@ class Viewers:
         arguments += ["--light"] if light else []
         self.argv = [sys.executable, __file__, *arguments, *(f"--header={header}" for header in headers)]
 
-    def __enter__(self) -> "Viewers":
+    def __enter__(self) -> "LoadViewers":
         self.process = subprocess.Popen(self.argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         if self._line() != "ready":
             self.process.wait()
-            raise RuntimeError("the viewers could not connect; their reason is above")
+            raise RuntimeError("the viewers could not connect; see their error above")
         return self
 
     def finish(self, *last_ids: int) -> Report:
-        """No more is sent. Waits until all have come to the last id of their path (or it is quiet), and reports."""
+        """Wait until all viewers have reached the last id of their path (or no more arrives), and return the report."""
         assert self.process.stdin is not None
         self.process.stdin.write(" ".join(["stop", *map(str, last_ids)]) + "\n")
         self.process.stdin.flush()
@@ -309,7 +310,7 @@ class Viewers:
         return Report(**fields)
 
     def _line(self) -> str:
-        # Bounded by the process's own deadlines: it ends, and then this is the end of the file.
+        # Bounded by the deadlines of the process: when it ends, this reads EOF.
         assert self.process.stdout is not None
         return self.process.stdout.readline().strip()
 
@@ -326,12 +327,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Many SSE viewers of one stream on this machine.")
     parser.add_argument("--reference", action="store_true", help="demonstrate the C reference under load")
     parser.add_argument(
-        "--port", type=int, action="append", help="of the server on 127.0.0.1; several: one for each path"
+        "--port", type=int, action="append", help="port of the server on 127.0.0.1; repeat it for one per path"
     )
-    parser.add_argument("--path", action="append", help="/events by default; several share the viewers")
+    parser.add_argument("--path", action="append", help="default: /events; several paths share the viewers")
     parser.add_argument("--viewers", type=int, default=100)
     parser.add_argument("--header", action="append", default=[], help="e.g. 'Authorization: Bearer ...'")
-    parser.add_argument("--max-s", type=float, default=60.0, help="report after this time in any case")
+    parser.add_argument("--max-s", type=float, default=60.0, help="report after this time at the latest")
     parser.add_argument("--light", action="store_true", help="check a few viewers, count the bytes of the others")
     options = parser.parse_args()
     if options.reference:

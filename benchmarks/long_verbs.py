@@ -1,8 +1,8 @@
-"""Scenario j: how long others wait while a very long session is read, planned or forked, and how long that takes.
+"""Scenario j: how long it takes to read, plan or fork a very long session, and how long other requests wait meanwhile.
 
-Above: bench.py. Below: sessions written as in opening.py, and a real server. One asks for something that concerns the
-whole of a session; another asks all the time whether the server is up, and the longest that it waits is the figure.
-GET of a session shows a page of it, so it costs the same however long the session is.
+Above: bench.py. Below: sessions written as in opening.py, and a real server. One client makes a request about a whole
+session. Another one polls the health endpoint; the figure is its longest wait. GET of a session returns a page of it,
+so its cost does not depend on the session's length.
 """
 
 import asyncio
@@ -20,9 +20,9 @@ from tests.harness import LiveServer
 
 MOST_MS = 50.0
 MOST_ITSELF_MS = 1_000.0
-"""Of a verb on a session of many turns, which is read from one record per turn."""
+"""Bar for a request on a session of many turns, which is read from one record per turn."""
 MOST_GROWTH = 1.3
-"""GET of a session of many turns, beside one that is just longer than a page."""
+"""Bar for GET of a session of many turns, relative to one that is only a little longer than a page."""
 SHORT_TURNS = 100
 GETS = 50
 VERBS = {"transcript": ("GET", 200), "plan": ("POST", 200), "fork": ("POST", 201)}
@@ -30,7 +30,7 @@ VERBS = {"transcript": ("GET", 200), "plan": ("POST", 200), "fork": ("POST", 201
 
 @contextmanager
 def waiting(server: LiveServer) -> Iterator[list[float]]:
-    """What each of the others' requests took, in ms."""
+    """Collect the durations of the other requests, in ms."""
     took: list[float] = []
     over = threading.Event()
 
@@ -50,7 +50,7 @@ def waiting(server: LiveServer) -> Iterator[list[float]]:
 
 
 def measured(place: Subject, sessions: dict[str, str]) -> list[Row]:
-    """`sessions`: what each is, and its name."""
+    """Measure the verbs. `sessions` maps a description to a session id."""
     rows: list[Row] = []
     with place as subject:
         server = subject.server
@@ -74,7 +74,7 @@ def measured(place: Subject, sessions: dict[str, str]) -> list[Row]:
 
 
 def pages(place: Subject, short: str, long: str, turns: int) -> list[Row]:
-    """GET of a session with a hundred turns, and of one with many."""
+    """Measure GET of a session with a hundred turns, and of one with many."""
     took: dict[str, list[float]] = {short: [], long: []}
     sizes: dict[str, int] = {}
     with place as subject:

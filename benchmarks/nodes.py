@@ -1,10 +1,10 @@
-"""Scenario k: several nodes on one PostgreSQL, and first its store alone.
+"""Scenario k: several nodes on one PostgreSQL, after the PostgreSQL store alone.
 
-Above: bench.py. Below: a private PostgreSQL that makes every commit durable, the store in this process
-(postgres_store.py), and real servers as nodes (subject.py) with the load agent. Each session has a viewer on another
-node, so what is measured is the whole way: the agent's pipe, its owner, the commit, the wake-up of the other node, what
-that one reads from the database, and the viewer's socket. Nodes, agents, viewers and PostgreSQL share this machine's
-cores: more nodes get no more processor here, and what they add is cost.
+Above: bench.py. Below: a private PostgreSQL with durable commits, the store in this process (postgres_store.py), and
+real servers as nodes (subject.py) with the load agent. Each session has a viewer on another node, so this measures the
+whole path: the agent's pipe, its owner, the commit, the wake-up of the other node, its read from the database, and the
+viewer's socket. Nodes, agents, viewers and PostgreSQL share the cores of this machine, so more nodes have no more CPU
+here and only add cost.
 """
 
 import sys
@@ -27,7 +27,7 @@ SETTINGS = {
     "max_wal_size": "1GB",
     "autovacuum_naptime": "1min",
 }
-"""PostgreSQL's own defaults, which the tests' servers don't have."""
+"""PostgreSQL's defaults, which the servers of the tests override."""
 LOADS = ((1, 10), (2, 10), (4, 10), (2, 20), (1, 100), (2, 100), (4, 100))
 """(nodes, sessions)"""
 QUICK_LOADS = ((1, 10), (2, 10), (2, 20), (4, 10))
@@ -36,13 +36,13 @@ MOST_P95_MS = {(2, 20): 40.0}
 
 
 def lack() -> str | None:
-    """Why nothing can be measured here: a server that somebody else runs is not enough."""
+    """Return why this can't run here, or None. An existing PostgreSQL server is not enough."""
     return postgres.lack() or (None if postgres.binaries() else "needs PostgreSQL: install it (Debian: postgresql)")
 
 
 def several_nodes(folder: Path, agent: Path, quick: bool) -> list[Row]:
     if reason := lack():
-        sys.stderr.write(f"k is left out: {reason}\n")
+        sys.stderr.write(f"k skipped: {reason}\n")
         return []
     with postgres.private_server(**SETTINGS) as database:
         rows = postgres_store.rows(database, folder / "k-store", 1.0 if quick else 5.0, 3 if quick else 15)
@@ -72,7 +72,7 @@ def run(database: postgres.Server, folder: Path, agent: Path, nodes: int, load: 
 
 
 def lag_and_cost(nodes: int, load: Load, found: Outcome, alone: Outcome | None) -> list[Row]:
-    """`alone`: the same sessions on one node."""
+    """Return the rows of one load. `alone` is the outcome of the same sessions on one node."""
 
     def row(figure: str, of: Callable[[Outcome], float], most: float | None = None) -> Row:
         return Row(
@@ -90,7 +90,7 @@ def lag_and_cost(nodes: int, load: Load, found: Outcome, alone: Outcome | None) 
         row("lag p50", lambda one: one.report.p50_ms),
         row("lag p95", lambda one: one.report.p95_ms, most),
         row("lag p99", lambda one: one.report.p99_ms),
-        # Microseconds of one are milliseconds of a thousand.
+        # Microseconds per event equal milliseconds per 1,000 events.
         row("CPU per 1,000 events, all nodes", lambda one: one.us_per_delivery),
         row("CPU per 1,000 events, PostgreSQL", lambda one: one.database_us_per_delivery),
     ]

@@ -1,7 +1,7 @@
-"""Scenario f: how long it takes to open a session that is very long.
+"""Scenario f: how long it takes to open a very long session.
 
-Above: bench.py. Below: the store, filled by the real machine in this process, and then a real server on it. A session
-is opened cold: the server has been started for it and has never seen it.
+Above: bench.py. Below: the store, filled by the real state machine in this process, and then a real server on it.
+Sessions are opened cold: the server was just started and has not loaded the session before.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from perdure.core.session import create, decide
 from perdure.core.state import Session
 from perdure.runtime.log.journal import Journal
 from perdure.runtime.log.log import Log
-from perdure.stores.base import Checkpoint, Owner
+from perdure.stores.base import LaunchProgress, Owner
 from perdure.stores.sqlite import SqliteStore
 
 EVENTS_PER_TURN = 100
@@ -31,7 +31,7 @@ DELTAS_AT_ONCE = 1_000
 DELTA = "some words of an answer "
 ROUNDS = 5
 MOST_GROWTH = 1.3
-"""How much slower a session a hundred times as long may be: noise, as nothing may grow with its length."""
+"""Bar for a session that is a hundred times as long. It allows only for noise: nothing may grow with the length."""
 
 
 def world(log: Log) -> World:
@@ -40,19 +40,19 @@ def world(log: Log) -> World:
 
 
 class Writer:
-    """Writes one session as a server would: the machine decides, the log keeps."""
+    """Writes one session like a server does: the state machine decides, the log stores."""
 
     def __init__(self, log: Log, journal: Journal) -> None:
         self._log = log
         self._journal = journal
         self._launch_id = f"launch-{journal.state.id}"
 
-    def _checkpoint(self, phase: Any = "live") -> Checkpoint:
-        return Checkpoint(self._launch_id, self._journal.state.id, "load", "acp", phase, 0, 0, 0, [], b"{}")
+    def _progress(self, phase: Any = "live") -> LaunchProgress:
+        return LaunchProgress(self._launch_id, self._journal.state.id, "load", "acp", phase, 0, 0, 0, [], b"{}")
 
     async def _record(self, make: Callable[[Session, World], Decision], phase: Any = "live") -> None:
         await self._journal.record(
-            lambda state: make(state, world(self._log)), checkpoint=self._checkpoint(phase), by_owner=True
+            lambda state: make(state, world(self._log)), progress=self._progress(phase), by_owner=True
         )
 
     async def _decide(self, command: cmd.Command) -> None:
@@ -76,11 +76,11 @@ class Writer:
             )
             await self._decide(launch)
             await self._observe(SessionOpened("native", resumed=False))
-        # What ends the turn is two events.
+        # Two more events end the turn.
         count = events - (journal.last_seq - before) - 2
         while count > 0:
             deltas = [ev.AssistantText(turn=number, block=0, delta=DELTA) for _ in range(min(count, DELTAS_AT_ONCE))]
-            assert await journal.record_deltas(deltas, self._checkpoint(), lambda state: state.working)
+            assert await journal.record_deltas(deltas, self._progress(), lambda state: state.working)
             count -= len(deltas)
         await self._observe(TurnFinished(number, "end_turn"))
 
@@ -91,7 +91,7 @@ class Writer:
 async def write_sessions(
     database: Path, lengths: list[int], workdir: Path, *, one_turn: bool = False
 ) -> dict[int, str]:
-    """Sessions of about this many events, in turns of a hundred or in a single one; their names."""
+    """Write sessions of about these lengths, in turns of a hundred events or in a single turn. Returns their ids."""
     store = SqliteStore(database)
     await store.open()
     try:
@@ -114,7 +114,7 @@ async def write_sessions(
 
 
 def open_cold(server: Subject, session: str) -> tuple[float, float, int]:
-    """(first frame in ms, GET of the session in ms, events): the page's two requests, the stream first."""
+    """Make the two requests of the page, the stream first. Returns (first frame in ms, GET in ms, events)."""
     began = time.perf_counter()
     stream = server.server.watch(session)
     next(stream.frames())

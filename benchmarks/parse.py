@@ -1,6 +1,6 @@
-"""How many pieces of text per second each driver turns into events, and what that is beside json.loads alone.
+"""How many pieces of text per second each driver turns into events, compared with json.loads alone.
 
-The hot path of a streaming answer: lines in batches, as they come out of the spool, with a dump after each batch as the
+The hot path of a streaming answer: lines in batches, as read from the spool, with a dump after each batch, as the
 runner stores it. Run: python benchmarks/parse.py [--lines 200000] [--batch 64]
 """
 
@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from perdure.core.events import AssistantText, encode
 from perdure.drivers.acp import AcpDriver
-from perdure.drivers.base import Conversation, SendPrompt, StartSession
+from perdure.drivers.base import Conversation, SendInput, StartSession
 from perdure.drivers.claude import ClaudeStreamDriver
 
 SESSION = "0f2d7c1e-5b1f-4d0a-9f55-3f7a52a1c001"
@@ -25,10 +25,10 @@ Batches = list[list[bytes]]
 
 class Family(NamedTuple):
     name: str
-    prompted: Callable[[], Conversation]
-    """A conversation with a prompt in flight and its answer begun."""
+    with_input: Callable[[], Conversation]
+    """Returns a conversation with an input in flight whose answer has started."""
     piece: Callable[[str], bytes]
-    """A line with this text of the answer."""
+    """Returns a line with a piece of text."""
 
 
 def acp_line(**message: object) -> bytes:
@@ -40,12 +40,12 @@ def acp_piece(text: str) -> bytes:
     return acp_line(method="session/update", params={"sessionId": SESSION, "update": update})
 
 
-def acp_prompted() -> Conversation:
+def acp_with_input() -> Conversation:
     conversation = AcpDriver().begin("launch")
     conversation.perform(StartSession("/srv/site"))
     conversation.receive([acp_line(id=0, result={"protocolVersion": 1})])
     conversation.receive([acp_line(id=1, result={"sessionId": SESSION})])
-    conversation.perform(SendPrompt(1, "m1", "go"))
+    conversation.perform(SendInput(1, "m1", "go"))
     return conversation
 
 
@@ -58,17 +58,17 @@ def claude_piece(text: str) -> bytes:
     return claude_line(type="content_block_delta", index=0, delta={"type": "text_delta", "text": text})
 
 
-def claude_prompted() -> Conversation:
+def claude_with_input() -> Conversation:
     conversation = ClaudeStreamDriver().begin("launch")
     request = json.loads(conversation.perform(StartSession("/srv/site")).lines[0])["request_id"]
     response = {"subtype": "success", "request_id": request, "response": {}}
     conversation.receive([json.dumps({"type": "control_response", "response": response}).encode()])
-    conversation.perform(SendPrompt(1, "m1", "go"))
+    conversation.perform(SendInput(1, "m1", "go"))
     conversation.receive([claude_line(type="message_start", message={"id": "msg_1"})])
     return conversation
 
 
-FAMILIES = (Family("acp", acp_prompted, acp_piece), Family("claude", claude_prompted, claude_piece))
+FAMILIES = (Family("acp", acp_with_input, acp_piece), Family("claude", claude_with_input, claude_piece))
 
 
 def driver(conversation: Conversation, batches: Batches) -> None:
@@ -87,11 +87,11 @@ def loads(_: Conversation, batches: Batches) -> None:
 
 
 def per_s(family: Family, work: Callable[[Conversation, Batches], None], lines: list[bytes], batch: int) -> float:
-    """The best of some rounds, in processor time: the machine may be busy with other things."""
+    """Return the best of several rounds, in CPU time, because the machine may be busy with other things."""
     batches = [lines[start : start + batch] for start in range(0, len(lines), batch)]
     best = float("inf")
     for _ in range(ROUNDS):
-        conversation = family.prompted()
+        conversation = family.with_input()
         start = time.process_time()
         work(conversation, batches)
         best = min(best, time.process_time() - start)
@@ -106,12 +106,12 @@ def main() -> None:
     for family in FAMILIES:
         lines = [family.piece(f"word {index} of an answer ") for index in range(given.lines)]
         size = sum(map(len, lines)) / len(lines)
-        print(f"{family.name}: {len(lines):,} lines of {size:.0f} bytes, best of {ROUNDS}, processor time of one core")
+        print(f"{family.name}: {len(lines):,} lines of {size:.0f} bytes, best of {ROUNDS}, CPU time of one core")
         alone = per_s(family, loads, lines, given.batch)
         print(f"{'json.loads alone':24} {alone:12,.0f}/s {1e6 / alone:7.2f} us")
         for batch in (given.batch, 1):
             rate = per_s(family, driver, lines, batch)
-            name = f"driver, {batch} a batch"
+            name = f"driver, {batch} per batch"
             verdict = "" if rate >= FLOOR_PER_S else f"  BELOW {FLOOR_PER_S:,}"
             print(f"{name:24} {rate:12,.0f}/s {1e6 / rate:7.2f} us {rate / alone:6.2f} x json.loads{verdict}")
 

@@ -1,6 +1,6 @@
-"""Scenario g: the parts by themselves, by the scripts that measure each: keeper, store and driver.
+"""Scenario g: single parts (keeper, store and driver), each with its own script.
 
-Above: bench.py. Below: the scripts, in processes of their own. They print their own tables, shown as they are.
+Above: bench.py. Below: the scripts, each in its own process. Their output is shown unchanged.
 """
 
 import os

@@ -1,8 +1,8 @@
-"""Scenario k, first part: what the PostgreSQL store keeps, beside SQLite and beside COPY into the same PostgreSQL.
+"""Scenario k, first part: throughput of the PostgreSQL store, compared with SQLite and with COPY into PostgreSQL.
 
 Above: nodes.py, which starts the PostgreSQL. Below: both stores in this process, with the load of store_throughput.py.
-There is no server and no agent here: the figures say what of a node's cost is the store's. COPY with one commit at its
-end is the fastest way into a table, and says what this PostgreSQL and its disk can do at all.
+There is no server and no agent here, so the figures show the store's share of a node's cost. COPY with one commit at
+the end is the fastest way to fill a table; it shows the limit of this PostgreSQL and its disk.
 """
 
 import asyncio
@@ -17,14 +17,14 @@ from typing import NamedTuple
 import uvloop
 
 from benchmarks.figures import family_cpu_s
-from benchmarks.store_throughput import append_for, checkpoint, create, delta
+from benchmarks.store_throughput import append_for, create, delta, progress
 from benchmarks.table import Row
 from perdure.stores.base import Append, Store
 from perdure.stores.sqlite import SqliteStore
 from tests.postgres import Server, Shared, drop_database, make_database
 
 DELTAS = 5
-"""Of a step."""
+"""Deltas per step."""
 CROWDS = (100, 10)
 PACED_SESSIONS = 1000
 PACED_LEAD_S = 0.2
@@ -32,13 +32,13 @@ LEAST_OF_COPY = 0.2
 LEAST_OF_PACE = 0.95
 COMMITS = 100
 COPY_MAX_EVENTS = 300_000
-"""They are made before they are sent, so they are all in memory."""
+"""Limit, because all events are in memory before they are sent."""
 COLUMNS = "session_key, seq, turn, decisive, type, body"
-# psycopg, and what imports it, is imported in functions: the other scenarios run without it.
+# psycopg, and modules that import it, are imported in functions: the other scenarios run without it.
 
 
 class Timed(NamedTuple):
-    """What was kept in a time, by whoever measures it."""
+    """The number of events stored in a time span, and the latencies."""
 
     events: int
     took_s: float
@@ -48,7 +48,7 @@ class Timed(NamedTuple):
 class Measured(NamedTuple):
     timed: Timed
     own_s: float
-    """Processor time of this process: the store, and the little that drives it."""
+    """CPU time of this process: the store, and the small load generator."""
     database_s: float
 
     @property
@@ -57,7 +57,7 @@ class Measured(NamedTuple):
 
     @property
     def own_ms(self) -> float:
-        """Of 1,000 events."""
+        """CPU time per 1,000 events."""
         return self.own_s / self.timed.events * 1e6
 
     @property
@@ -70,7 +70,7 @@ class Measured(NamedTuple):
 
 
 class Clock:
-    """Processor time of this process and of a PostgreSQL since the clock was made."""
+    """CPU time of this process and of a PostgreSQL since the clock was created."""
 
     def __init__(self, server: Server) -> None:
         assert server.process is not None
@@ -87,7 +87,7 @@ class Clock:
 
 @contextmanager
 def new_database(server: Server) -> Iterator[str]:
-    """The URL of an empty database. Making it writes a checkpoint, so every measurement begins with one just done."""
+    """Create an empty database and yield its URL. That makes a checkpoint, so measurements start right after one."""
     shared = Shared(server.url())
     name = make_database(shared, prefix="perdure_bench")
     try:
@@ -98,7 +98,7 @@ def new_database(server: Server) -> Iterator[str]:
 
 @asynccontextmanager
 async def with_sessions(store: Store, count: int) -> AsyncIterator[tuple[int, list[str]]]:
-    """An open store with so many sessions: its generation, and their names."""
+    """Open a store with `count` sessions. Yields its generation and the session ids."""
     await store.open()
     try:
         generation = await store.claim()
@@ -124,7 +124,7 @@ def as_fast_as_kept(server: Server, sessions: int, seconds: float, store: Store)
 
 
 def once_a_second(server: Server, sessions: int, seconds: int, store: Store) -> Measured:
-    """Each session appends one event per second, and none at the same moment as another."""
+    """Each session appends one event per second, evenly spread over time."""
 
     async def work() -> Measured:
         async with with_sessions(store, sessions) as (generation, names):
@@ -134,7 +134,7 @@ def once_a_second(server: Server, sessions: int, seconds: int, store: Store) -> 
             async def session(number: int, name: str) -> None:
                 events = [delta(name)]
                 for step in range(seconds):
-                    # The schedule is absolute: whoever is late does not make the next one late.
+                    # The schedule is absolute: a late append does not delay the next one.
                     await asyncio.sleep(max(0.0, begin + step + number / sessions - time.perf_counter()))
                     asked = time.perf_counter()
                     await store.append(
@@ -143,7 +143,7 @@ def once_a_second(server: Server, sessions: int, seconds: int, store: Store) -> 
                             generation=generation,
                             expect=None,
                             events=events,
-                            checkpoint=checkpoint(name, step),
+                            progress=progress(name, step),
                         )
                     )
                     latencies.append(time.perf_counter() - asked)
@@ -156,8 +156,8 @@ def once_a_second(server: Server, sessions: int, seconds: int, store: Store) -> 
 
 
 def copied(server: Server, sessions: int, events: int) -> tuple[Measured, float]:
-    """COPY of the rows that the store has written, in the same order, into a table with the same columns and primary
-    key; and what a commit of one row takes there, in ms."""
+    """Measure COPY of the same rows, in the same order, into a table with the same columns and primary key. Also
+    returns the duration of a commit of one row, in ms."""
     import psycopg
 
     from perdure.stores.postgres import PostgresStore
@@ -196,7 +196,7 @@ def copied(server: Server, sessions: int, events: int) -> tuple[Measured, float]
 
 
 def beside(server: Server, folder: Path, measure: Callable[[Store], Measured]) -> tuple[Measured, Measured]:
-    """The same of PostgreSQL and of SQLite, each with an empty database."""
+    """Measure PostgreSQL and SQLite, each with an empty database."""
     from perdure.stores.postgres import PostgresStore
 
     with new_database(server) as url:
@@ -218,7 +218,7 @@ def latency_and_cost(ours: Measured, sqlite: Measured) -> list[Row]:
 
 
 def crowd_rows(sessions: int, ours: Measured, sqlite: Measured, copy: Measured) -> list[Row]:
-    kept, figure = ours.per_s / 1000, "events kept"
+    kept, figure = ours.per_s / 1000, "events stored"
     least = LEAST_OF_COPY if sessions == CROWDS[0] else None
     return [
         Row(
@@ -255,7 +255,7 @@ def paced_rows(sessions: int, ours: Measured, sqlite: Measured) -> list[Row]:
     return [
         Row(
             scenario=f"k store, {sessions:,} sessions x 1/s",
-            figure="events kept",
+            figure="events stored",
             value=ours.per_s,
             unit="/s",
             reference=sqlite.per_s,
@@ -275,6 +275,6 @@ def rows(server: Server, folder: Path, seconds: float, paced_s: int, paced: int 
         if copy is None:
             copy, commit_ms = copied(server, sessions, ours.timed.events)
         found += crowd_rows(sessions, ours, sqlite, copy)
-    found.append(Row(scenario="k", figure="a commit of one row alone, p50", value=commit_ms, unit="ms"))
+    found.append(Row(scenario="k", figure="commit of one row, p50", value=commit_ms, unit="ms"))
     ours, sqlite = beside(server, folder / "paced", partial(once_a_second, server, paced, paced_s))
     return found + paced_rows(paced, ours, sqlite)

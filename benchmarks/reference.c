@@ -1,10 +1,10 @@
-/* The floor that the server is compared with: the least work that carries an agent's lines to SSE viewers.
+/* The baseline for Perdure: the minimum work that carries an agent's lines to SSE viewers.
  *
- * reference PORT [FD ...]: GET /events on 127.0.0.1:PORT (0: any) keeps the connection as a viewer of stdin, and
- * GET /events/N as one of the Nth of the other descriptors. Each line there becomes one frame for each of its viewers;
- * the frames of one read are joined and written once per viewer. A viewer whose socket is full keeps what it lacks in
- * a buffer of its own. One thread, epoll, no parsing, no storage, no authentication. When every input has ended it
- * finishes what is buffered, for at most DRAIN_S, and leaves. Prints its port when ready.
+ * reference PORT [FD ...]: GET /events on 127.0.0.1:PORT (0: any port) makes the connection a viewer of stdin, and
+ * GET /events/N a viewer of the Nth of the other descriptors. Each line becomes one frame for each of its viewers; the
+ * frames of one read are joined and written once per viewer. If a viewer's socket is full, the rest goes to a buffer of
+ * that viewer. One thread, epoll, no parsing, no storage, no authentication. When every input has ended, it sends what
+ * is buffered, for at most DRAIN_S, and exits. Prints its port when ready.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -35,9 +35,9 @@ static const char HEAD[] = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r
 
 struct viewer {
     int fd;
-    int source;       /* the descriptor that it watches */
-    int streaming;    /* has sent its request and got the head */
-    int place;        /* in the list of viewers */
+    int source;       /* the descriptor that it reads */
+    int streaming;    /* has sent its request and received the head */
+    int place;        /* index in the list of viewers */
     int asked_writable;
     char *pending;
     size_t start, end, room;
@@ -84,10 +84,10 @@ static void drop(struct viewer *viewer) {
     free(viewer);
 }
 
-/* Keep what the socket did not take. False when the viewer is too far behind. */
+/* Buffer what the socket did not accept. Returns false if the viewer is too far behind. */
 static int keep(struct viewer *viewer, const char *bytes, size_t count) {
     if (viewer->end - viewer->start + count > MAX_PENDING_BYTES) return 0;
-    /* Only when half is free: moving a long backlog at each write would cost more than the writes. */
+    /* Only when half is free: moving a long backlog on each write would cost more than the writes. */
     if (viewer->start > viewer->room / 2) {
         memmove(viewer->pending, viewer->pending + viewer->start, viewer->end - viewer->start);
         viewer->end -= viewer->start;
@@ -106,7 +106,7 @@ static int keep(struct viewer *viewer, const char *bytes, size_t count) {
     return 1;
 }
 
-/* Write, or keep in order. False when the viewer is gone. */
+/* Write, or buffer in order. Returns false if the viewer is gone. */
 static int deliver(struct viewer *viewer, const char *bytes, size_t count) {
     if (viewer->end == viewer->start) {
         ssize_t sent = send(viewer->fd, bytes, count, MSG_NOSIGNAL);
@@ -187,7 +187,7 @@ static void open_source(int fd) {
     watch(fd, EPOLLIN, EPOLL_CTL_ADD);
 }
 
-/* One read from an agent: all its whole lines as frames, joined, to every viewer. False at the end of its output. */
+/* Read once from an agent, and send its whole lines as joined frames to every viewer. Returns false at EOF. */
 static int agent_said(int fd) {
     static char *frames;
     static size_t room;
@@ -210,7 +210,7 @@ static int agent_said(int fd) {
     source->held -= used;
     memmove(lines, lines + used, source->held);
     if (source->held > MAX_LINE_BYTES) source->held = 0;
-    /* From the end, since dropping moves the last viewer into the gap. */
+    /* Backwards, because dropping moves the last viewer into the gap. */
     for (int i = viewer_count - 1; made && i >= 0; i--)
         if (viewers[i]->source == fd && !deliver(viewers[i], frames, made)) drop(viewers[i]);
     return 1;

@@ -1,7 +1,7 @@
 """The C programs: the reference (reference.c) and the load agent (agent.c), compiled when needed.
 
-Above: the scenarios, and `load.py --reference`. Below: a C compiler and processes. It deliberately has no figures of
-its own to keep: the reference is measured in the same run as what it is compared with, and fed by the same agent.
+Above: the scenarios, and `load.py --reference`. Below: a C compiler and processes. It stores no figures, on purpose:
+the reference is always measured in the same run as Perdure, with the same agent.
 """
 
 import os
@@ -16,26 +16,26 @@ from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks.figures import Spent, memory, spent
-from benchmarks.load import Report, Viewers, mark
+from benchmarks.load import LoadViewers, Report, mark
 
 COMPILE_TIMEOUT_S = 60
 STOP_TIMEOUT_S = 15
 TEXT_BYTES = 140
 READERS_ARE_THE_LIMIT = 0.8
-"""Share of a core. Above it a rate says how fast the readers are, and a comparison by it is void."""
+"""Share of a core. Above it, a rate shows how fast the readers are, and can't be compared."""
 STREAM_EXTRA_S = 60.0
 LEAD_S = 0.5
 LEAD_PER_STREAM_S = 0.01
-"""How long before a stream begins its agent is started or told, so that this is not part of what is measured."""
+"""How long before a stream its agent is started or gets its prompt, so that this is not measured."""
 HERE = Path(__file__).parent
 
 
 class NoCompiler(Exception):
-    """There is no C compiler here, so there is nothing to compare with."""
+    """There is no C compiler, so there is no reference to compare with."""
 
 
 def compiled(name: str, folder: Path) -> Path:
-    """A C program of this folder as an executable of another."""
+    """Compile a C program of this folder into another folder."""
     compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     if compiler is None:
         raise NoCompiler("no C compiler on PATH (Debian: apt install gcc libc6-dev)")
@@ -46,7 +46,7 @@ def compiled(name: str, folder: Path) -> Path:
 
 
 def delta(number: int) -> bytes:
-    """A line as the load agent writes it, with the moment of writing in its text."""
+    """Return a line like the load agent writes it, with the current time in its text."""
     text = f"{mark()} w{number} ".ljust(TEXT_BYTES, ".")
     return (
         '{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"load","update":{'
@@ -83,7 +83,7 @@ class Reference:
         return self
 
     def write(self, lines: bytes) -> None:
-        """Into the first stream."""
+        """Write to the first stream."""
         view = memoryview(lines)
         while view:
             view = view[os.write(self.inputs[0], view) :]
@@ -110,7 +110,7 @@ class Outcome(NamedTuple):
 
     report: Report
     spent: Spent
-    """By the server's process, by the whole machine and by the database, while it was streaming."""
+    """CPU time of the server's process, the whole machine and the database during the stream."""
     bytes_per_viewer: int
 
     @property
@@ -135,7 +135,7 @@ class Outcome(NamedTuple):
 
 
 def starts_ns(streams: int, per_s: int, after_s: float) -> list[int]:
-    """When each stream is to begin: soon, and spread over one interval, as agents don't keep time with each other."""
+    """Return the start time of each stream: soon, and spread over one interval, because agents are not synchronized."""
     if not per_s:
         return [0] * streams
     begin = time.monotonic_ns() + int(after_s * 1e9)
@@ -147,7 +147,7 @@ def sleep_until(moment_ns: int) -> None:
 
 
 def spent_streaming(read: Callable[[], Spent], starts: list[int], duration_s: float) -> Spent:
-    """Between the first delta and the last of a stream at a rate: its beginning and its end are not measured."""
+    """Return the CPU time between the first and the last delta, without the start and the end of the stream."""
     sleep_until(starts[0])
     before = read()
     sleep_until(starts[0] + int(duration_s * 1e9))
@@ -155,12 +155,12 @@ def spent_streaming(read: Callable[[], Spent], starts: list[int], duration_s: fl
 
 
 def stream(agent: Path, *, viewers: int, per_s: int, count: int, streams: int = 1, light: bool = False) -> Outcome:
-    """The reference under the load agent: `count` deltas in each stream, at a rate or (0) as fast as it takes them."""
+    """Measure the reference with the load agent: `count` deltas per stream, at a rate or (0) as fast as possible."""
     with ExitStack() as stack:
         server = stack.enter_context(Reference(streams))
         pid = server.process.pid
         before = memory(pid).uss_bytes
-        crowd = stack.enter_context(Viewers(server.port, viewers, server.paths, light=light))
+        crowd = stack.enter_context(LoadViewers(server.port, viewers, server.paths, light=light))
         connected = memory(pid).uss_bytes
         begun = spent(pid)
         starts = starts_ns(streams, per_s, LEAD_S + streams * LEAD_PER_STREAM_S)
@@ -190,4 +190,4 @@ def demonstrate() -> None:
           f"{burst.us_per_delivery:.3f} us CPU each, lost {burst.report.lost}, doubled {burst.report.doubled}, "
           f"unequal {burst.report.unequal}")  # fmt: skip
     if burst.readers_were_the_limit:
-        print("  the readers were the limit: this rate is theirs, not the server's")
+        print("  the readers were the limit: this is their rate, not the server's")

@@ -1,7 +1,7 @@
-"""Scenario e: what the server costs while nothing happens, and how soon it is there.
+"""Scenario e: what an idle server costs, and how fast it starts.
 
-Above: bench.py. Below: a real server. Starts are taken with warm bytecode, as every start but the first after an
-installation is.
+Above: bench.py. Below: a real server. Starts are measured with compiled bytecode, which every start except the first
+after an installation has.
 """
 
 import statistics
@@ -14,7 +14,7 @@ from benchmarks.table import Row
 
 STARTS = 5
 EVICTED_AFTER_S = 34.0
-"""The server lets go of a session that nobody needs after 30 s, and looks once a second."""
+"""The server evicts an unused session after 30 s, and checks once a second."""
 QUIET_S = 3.0
 WARM_UP_SESSIONS = 300
 MIB = 1024 * 1024
@@ -46,9 +46,9 @@ def starts(folder: Path, agent: Path, quick: bool) -> list[Row]:
 
 
 def idle_sessions(folder: Path, agent: Path, quick: bool, count: int = 1000) -> list[Row]:
-    """Memory per session that nobody watches: at once, and after the server has let go of it."""
+    """Measure memory per session without viewers: right after its creation, and after the server has evicted it."""
     with Subject(folder / "e-idle", agent) as server:
-        # The first ones pay for what is made once: pools, statements, caches, the store's checkpoints.
+        # The first ones pay for one-time allocations: pools, statements, caches, the store's checkpoints.
         for _ in range(WARM_UP_SESSIONS):
             server.create()
         before = memory(server.pid).uss_bytes

@@ -1,9 +1,9 @@
-"""sandbox-agent as it is measured beside Perdure: its published program, with the load agent, and streams through it.
+"""sandbox-agent, measured for comparison with Perdure: its published program with the load agent.
 
-Above: the scenarios, for `./run bench --beside sandbox-agent`. Below: the program that `./run agents` installs, started
-with a folder of its own for its data. It starts whatever it finds there as its `mock` agent: we put the load agent in
-that place, so that its usual way from an agent's pipe to a viewer is what is measured. It keeps the last 1,024 messages
-of a session in memory and stores nothing.
+Above: the scenarios, for `./run bench --beside sandbox-agent`. Below: the program that `./run agents` installs, with
+its own data folder. It starts whatever program is there as its `mock` agent. We put the load agent there, so that its
+normal path from an agent's pipe to a viewer is measured. It keeps the last 1,024 messages of a session in memory and
+stores nothing.
 """
 
 import http.client
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.figures import memory, spent
-from benchmarks.load import Viewers
+from benchmarks.load import LoadViewers
 from benchmarks.reference import Outcome, spent_streaming, starts_ns
 from benchmarks.subject import LEAD_PER_SESSION_S, LEAD_S, START_WAIT_S, STREAM_EXTRA_S
 from tests.conftest import ROOT, find_agent
@@ -32,22 +32,22 @@ HTTP_OK = 200
 
 
 class NotInstalled(Exception):
-    """The program is not here, so it can't be measured."""
+    """The program is not installed."""
 
 
 def installed() -> list[str]:
-    """How to start the program, at the version that `run` pins; it is installed when first needed."""
+    """Return the command line of the program, in the version that `run` pins. Installs it if needed."""
     subprocess.run([sys.executable, str(ROOT / "run"), "agents", NAME])
     found = find_agent(NAME)
     if isinstance(found, str):
         raise NotInstalled(found)
-    # Its package leaves this to a script that npm does not run.
+    # Its package does this in a script that npm does not run.
     os.chmod(found.argv[0], 0o755)
     return found.argv
 
 
 class SandboxAgent:
-    """A running server, with a connection for each session: a prompt is answered when its turn is over."""
+    """A running server, with a connection per session, because a prompt is answered only when its turn is over."""
 
     def __init__(self, folder: Path, agent: Path, argv: list[str]) -> None:
         places = folder / NAME / "bin" / "agent_processes"
@@ -77,7 +77,7 @@ class SandboxAgent:
     def __exit__(self, *_: object) -> None:
         for connection in self.connections:
             connection.close()
-        # It waits for its agents when it is asked to stop, and they for it. Killed, it leaves none: their input ends.
+        # On a normal stop, it and its agents wait for each other. If it is killed, the agents see EOF and exit.
         self.process.kill()
         self.process.wait()
 
@@ -89,7 +89,7 @@ class SandboxAgent:
                 return
             except ConnectionRefusedError:
                 if self.process.poll() is not None or time.monotonic() > deadline:
-                    raise RuntimeError(f"{NAME} does not listen; its log is in {self.folder / NAME / 'logs'}") from None
+                    raise RuntimeError(f"{NAME} did not start; its log is in {self.folder / NAME / 'logs'}") from None
             time.sleep(POLL_S)
 
     @property
@@ -97,7 +97,7 @@ class SandboxAgent:
         return tuple(f"/v1/acp/{number}" for number in range(len(self.connections)))
 
     def create(self) -> None:
-        """A session whose agent is running and has nothing to do."""
+        """Create a session whose agent is running and idle."""
         number = len(self.connections)
         self.connections.append(http.client.HTTPConnection("127.0.0.1", self.port, timeout=START_WAIT_S))
         self.ask(number, "initialize", {"protocolVersion": 1, "clientCapabilities": {}}, f"?agent={AGENT}")
@@ -121,13 +121,13 @@ class SandboxAgent:
 
 
 def stream(peer: SandboxAgent, *, per_s: int, count: int, sessions: int) -> Outcome:
-    """As `subject.stream`, with a viewer for each session."""
+    """Like `subject.stream`, with one viewer per session."""
     for _ in range(sessions):
         peer.create()
     pid = peer.process.pid
     before = memory(pid).uss_bytes
     duration_s = count / per_s
-    with Viewers(peer.port, sessions, peer.paths, max_s=2 * STREAM_EXTRA_S + duration_s) as crowd:
+    with LoadViewers(peer.port, sessions, peer.paths, max_s=2 * STREAM_EXTRA_S + duration_s) as crowd:
         connected = memory(pid).uss_bytes
         starts = starts_ns(sessions, per_s, LEAD_S + sessions * LEAD_PER_SESSION_S)
         for number, start in enumerate(starts):

@@ -1,7 +1,7 @@
-"""What the SQLite store keeps per second, and how long one append takes.
+"""Throughput of the SQLite store, and the latency of one append.
 
-Each appender is a session that appends some deltas and a checkpoint, waits for the commit, and does it again: the hot
-path of a streaming agent. Run: python benchmarks/store_throughput.py [--seconds 3] [--durability full] [--busy]
+Each session repeatedly appends some deltas and its progress and waits for the commit: the hot path of a streaming
+agent. Run: python benchmarks/store_throughput.py [--seconds 3] [--durability full] [--busy]
 """
 
 import argparse
@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 from perdure.core.events import AssistantText, encode
-from perdure.stores.base import Append, Checkpoint, Draft, Listed, Store
+from perdure.stores.base import Append, Draft, LaunchProgress, Listed, Store
 from perdure.stores.sqlite import SqliteStore
 
 CASES = ((1, 1), (1, 3), (10, 1), (100, 1), (100, 3))
@@ -29,8 +29,8 @@ def delta(session_id: str) -> Draft:
     return Draft("assistant_text", 1, encode(event), False)
 
 
-def checkpoint(session_id: str, offset: int) -> Checkpoint:
-    return Checkpoint(f"l-{session_id}", session_id, "agent", "acp", "live", offset, 1, 3, [], DRIVER_STATE)
+def progress(session_id: str, offset: int) -> LaunchProgress:
+    return LaunchProgress(f"l-{session_id}", session_id, "agent", "acp", "live", offset, 1, 3, [], DRIVER_STATE)
 
 
 async def create(store: Store, session_id: str, generation: int) -> None:
@@ -41,14 +41,14 @@ async def create(store: Store, session_id: str, generation: int) -> None:
 
 
 async def append_for(store: Store, session_id: str, generation: int, deltas: int, until: float) -> list[float]:
-    """Latencies of this session's appends, in seconds."""
+    """Append until a point in time, and return the latencies in seconds."""
     events = [delta(session_id)] * deltas
     latencies: list[float] = []
     now = time.perf_counter()
     while now < until:
-        at = checkpoint(session_id, len(latencies))
+        at = progress(session_id, len(latencies))
         await store.append(
-            Append(session_id=session_id, generation=generation, expect=None, events=events, checkpoint=at)
+            Append(session_id=session_id, generation=generation, expect=None, events=events, progress=at)
         )
         before, now = now, time.perf_counter()
         latencies.append(now - before)
@@ -56,7 +56,7 @@ async def append_for(store: Store, session_id: str, generation: int, deltas: int
 
 
 async def be_busy() -> None:
-    """The event loop's other work: half a millisecond at a time, as often as it gets to it."""
+    """Simulate other work on the event loop: half a millisecond at a time, as often as possible."""
     while True:
         until = time.perf_counter() + 0.0005
         while time.perf_counter() < until:
@@ -81,7 +81,7 @@ async def measure(sessions: int, deltas: int, arguments: argparse.Namespace) -> 
             load.cancel()
         await store.close()
     rate = len(latencies) * deltas / took
-    assert latencies, "not one append in time"
+    assert latencies, "no append finished in time"
     p50, p99 = (latencies[int(len(latencies) * share)] * 1000 for share in (0.5, 0.99))
     print(f"{sessions:8} {deltas:7} {rate:10,.0f} {p50:8.3f} {p99:8.3f} {latencies[-1] * 1000:8.1f} {cpu / took:6.2f}")
 
@@ -90,7 +90,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=3.0)
     parser.add_argument("--durability", choices=("normal", "full"), default="normal")
-    parser.add_argument("--directory", help="where the database is made; the system's temporary folder by default")
+    parser.add_argument("--directory", help="folder for the database; default: the system's temporary folder")
     parser.add_argument("--switch-interval-s", type=float, default=sys.getswitchinterval())
     parser.add_argument("--busy", action="store_true", help="keep the event loop busy with other work")
     arguments = parser.parse_args()

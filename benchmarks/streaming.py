@@ -1,9 +1,8 @@
-"""Scenarios a to d: what a delta costs and how long it takes, from the agent's write to the viewers.
+"""Scenarios a to d: CPU cost and latency of a delta, from the agent's write to the viewers.
 
 Above: bench.py. Below: the same stream through Perdure (subject.py), through the C reference (reference.py) and, on
-demand, through another server (sandbox_agent.py), one after the other. A delivery is one delta of the agent that
-reached one viewer: deltas that arrive while a commit is in flight are joined before they get a number, so frames would
-compare different things.
+request, through another server (sandbox_agent.py), one after the other. A delivery is one delta that reached one
+viewer. Frames are not comparable, because Perdure joins deltas that arrive while a commit is in progress.
 """
 
 import subprocess
@@ -29,7 +28,7 @@ class Bars(Struct, frozen=True, kw_only=True):
     p99_ms: float | None = None
     server_us: float | None = None
     server_of_c: float | None = None
-    """Instead: a ratio to the C reference."""
+    """Alternative to `server_us`: a ratio to the C reference."""
     machine_us: float | None = None
 
 
@@ -44,23 +43,23 @@ SESSION_BARS = {
 class Load(Struct, frozen=True):
     viewers: int
     per_s: int
-    """0: as fast as it is taken."""
+    """0: as fast as possible."""
     count: int
     sessions: int = 1
     light: bool = False
 
 
 class Outcomes(NamedTuple):
-    """Of the same load, through one server after the other."""
+    """Outcomes of the same load on several servers."""
 
     ours: Outcome
     theirs: Outcome
-    """Of the C reference."""
+    """The C reference."""
     other: Outcome | None
 
 
 def run(folder: Path, agent: Path, name: str, load: Load, beside: list[str] | None = None) -> Outcomes:
-    """`beside`: how to start the other server, if it is to be measured too."""
+    """Run the load. `beside` is the command line of another server to measure too."""
     with Subject(folder / name, agent) as server:
         ours = subject.stream(
             server,
@@ -86,7 +85,7 @@ def run(folder: Path, agent: Path, name: str, load: Load, beside: list[str] | No
 
 
 def faults(scenario: str, load: Load, ours: Outcome) -> list[Row]:
-    """Nothing, or a row that says what went wrong; it makes the run fail."""
+    """Return a row that says what went wrong, if anything. It makes the run exit with 1."""
     report = ours.report
     expected = load.count * max(load.viewers, load.sessions)
     missing = 0 if report.skipped else abs(expected - report.marks)
@@ -132,7 +131,7 @@ def latency(scenario: str, found: Outcomes, bars: Bars = NO_BARS) -> list[Row]:
 
 
 def crowd(folder: Path, agent: Path, quick: bool) -> list[Row]:
-    """a: one session, very many viewers."""
+    """a: one session, a large number of viewers."""
     load = Load(viewers=2000, per_s=20, count=60 if quick else 140)
     found = run(folder, agent, "a", load)
     ours, theirs, _ = found
@@ -152,7 +151,7 @@ def crowd(folder: Path, agent: Path, quick: bool) -> list[Row]:
 
 
 def bursts(folder: Path, agent: Path, quick: bool) -> list[Row]:
-    """b: as fast as the agent can, to one viewer and to a hundred."""
+    """b: as fast as the agent can write, to one viewer and to a hundred."""
     rows: list[Row] = []
     for viewers, count in ((1, 50_000 if quick else 200_000), (100, 50_000 if quick else 100_000)):
         load = Load(viewers=viewers, per_s=0, count=count, light=viewers > 1)
@@ -168,7 +167,7 @@ def bursts(folder: Path, agent: Path, quick: bool) -> list[Row]:
                 reference=theirs.deliveries_per_s / 1000,
                 least=0.4 if viewers > 1 else None,
                 of_reference=viewers > 1,
-                note=f"the readers were the limit of {' and '.join(limited)}" if limited else "",
+                note=f"the readers were the limit for {' and '.join(limited)}" if limited else "",
             ),
             cost("b", found),
             *faults("b", load, ours),
@@ -177,7 +176,7 @@ def bursts(folder: Path, agent: Path, quick: bool) -> list[Row]:
 
 
 def sessions(letter: str, count: int, beside: list[str] | None = None) -> Scenario:
-    """c and d: so many sessions with a viewer each."""
+    """c and d: `count` sessions with one viewer each."""
     bars = SESSION_BARS[count]
 
     def sessions(folder: Path, agent: Path, quick: bool) -> list[Row]:
@@ -189,7 +188,7 @@ def sessions(letter: str, count: int, beside: list[str] | None = None) -> Scenar
             cost(letter, found, bars),
             machine_cost(letter, found, bars),
         ]
-        # The other server's losses are worth a word, but the run is not about them.
+        # Mention lost events of the other server, but don't fail because of them.
         if found.other is not None and (wrong := faults(letter, load, found.other)):
             rows[0].note = f"{sandbox_agent.NAME}: {wrong[0].note}"
         return [*rows, *faults(letter, load, found.ours)]
@@ -198,7 +197,7 @@ def sessions(letter: str, count: int, beside: list[str] | None = None) -> Scenar
 
 
 def compiled_agent(folder: Path) -> Path:
-    """The load agent; without a compiler there is neither a load nor anything to compare with."""
+    """Compile the load agent. Without a compiler, there is no load and no reference."""
     try:
         return reference.compiled("agent", folder)
     except subprocess.CalledProcessError as error:

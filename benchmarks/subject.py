@@ -1,7 +1,7 @@
-"""Perdure as it is measured: a real server in a process of its own, with the load agent, and streams through it.
+"""Perdure under measurement: a real server in its own process, with the load agent.
 
-Above: the scenarios. Below: the tests' live server, and agent.c. What is measured is the whole way: the agent's pipe,
-its keeper, the driver, the commit and the viewers' sockets. Events are stored before they are shown, here as always.
+Above: the scenarios. Below: the tests' live server, and agent.c. This measures the whole path: the agent's pipe, its
+keeper, the driver, the commit and the viewers' sockets. As always, events are stored before they are shown.
 """
 
 import time
@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks.figures import memory, spent
-from benchmarks.load import Viewers
+from benchmarks.load import LoadViewers
 from benchmarks.reference import Outcome, spent_streaming, starts_ns
 from tests.harness import ColdServer
 
@@ -23,7 +23,7 @@ LEAD_PER_SESSION_S = 0.04
 
 
 class Subject:
-    """A running server. Its data stays in its folder, so that it can be started again. With a database it is a node."""
+    """A running server. Its data stays in its folder, so it can be restarted. With a database, it is a node."""
 
     def __init__(self, folder: Path, agent: Path, database: str | None = None) -> None:
         self.workdir = folder / "workdir"
@@ -49,20 +49,20 @@ class Subject:
 
     @property
     def node(self) -> str:
-        """Its id among several."""
+        """The id of this node."""
         return (self.server.data / "install").read_text().split()[0]
 
     def create(self) -> str:
         return self.server.create(agent="load", workdir=str(self.workdir))
 
     def ready_session(self) -> str:
-        """A session whose agent is running and has nothing to do."""
+        """Create a session whose agent is running and idle."""
         session = self.create()
         self.server.send(session, "load 0 0 0")
         return session
 
     def wait_idle(self, session: str, timeout_s: float) -> int:
-        """Until its turn is over; the number of its last event."""
+        """Wait until its turn is over. Returns the number of its last event."""
         deadline = time.monotonic() + timeout_s
         while True:
             found = self.server.session(session)
@@ -70,14 +70,14 @@ class Subject:
                 return int(found["event_count"])
             if time.monotonic() > deadline:
                 raise TimeoutError(f"the turn of {session} did not end within {timeout_s} s\n{self.server.log_tail()}")
-            # Seldom, as each look is work for the server that is being measured.
+            # Poll rarely, because each request is work for the measured server.
             time.sleep(POLL_S)
 
 
 def stream(
     subject: Subject, *, viewers: int, per_s: int, count: int, sessions: int = 1, light: bool = False
 ) -> Outcome:
-    """As `reference.stream`: `count` deltas in each session, at a rate or (0) as fast as they are taken."""
+    """Like `reference.stream`: `count` deltas per session, at a rate or (0) as fast as possible."""
     return stream_over([subject], viewers=viewers, per_s=per_s, count=count, sessions=sessions, light=light)
 
 
@@ -91,21 +91,21 @@ def stream_over(
     light: bool = False,
     database: int | None = None,
 ) -> Outcome:
-    """The sessions are spread over the nodes; the viewers of each are on the next node, so on another one if there is
-    one. What is spent is that of all nodes, and of the PostgreSQL whose first process is `database`."""
+    """Spread the sessions over the nodes, with the viewers of each session on the next node. The CPU time is that of
+    all nodes, and of the PostgreSQL whose main process is `database`."""
     owners = [nodes[number % len(nodes)] for number in range(sessions)]
     names = [owner.ready_session() for owner in owners]
     for owner, name in zip(owners, names, strict=True):
         owner.wait_idle(name, START_WAIT_S)
         if len(nodes) > 1 and (found := owner.server.session(name)["node"]) != owner.node:
-            raise RuntimeError(f"{name} runs on the node {found} and not on {owner.node}, where it was created")
+            raise RuntimeError(f"{name} runs on node {found}, not on {owner.node}, where it was created")
     pids = [node.pid for node in nodes]
     used_so_far = partial(spent, *pids, database=database)
     before = sum(memory(pid).uss_bytes for pid in pids)
     duration_s = count / per_s if per_s else 0.0
     paths = tuple(f"/api/sessions/{name}/events" for name in names)
     ports = tuple(nodes[(number + 1) % len(nodes)].server.port for number in range(sessions))
-    with Viewers(ports, viewers, paths, HEADERS, 2 * STREAM_EXTRA_S + duration_s, light) as crowd:
+    with LoadViewers(ports, viewers, paths, HEADERS, 2 * STREAM_EXTRA_S + duration_s, light) as crowd:
         connected = sum(memory(pid).uss_bytes for pid in pids)
         begun = used_so_far()
         starts = starts_ns(sessions, per_s, LEAD_S + sessions * LEAD_PER_SESSION_S)

@@ -1,6 +1,6 @@
-"""One measured figure, what it is compared with, and the table that shows them.
+"""Measured figures, what they are compared with, and the table that shows them.
 
-Above: bench.py. Below: nothing. A missed bar is said, never asserted: a busy machine is no reason to fail.
+Above: bench.py. Below: nothing. A missed bar is reported, never asserted: a busy machine is no reason to fail.
 """
 
 from collections.abc import Sequence
@@ -17,13 +17,13 @@ class Row(Struct, kw_only=True):
     value: float
     unit: str = ""
     reference: float | None = None
-    """The same figure of the C reference, in the same run."""
+    """The same figure of the C reference, from the same run."""
     against: str = "C"
-    """What the reference is, where it is not the C program."""
+    """Name of the reference, if it is not the C program."""
     beside: float | None = None
-    """The same figure of another server (`--beside`), in the same run. Bars are not about it."""
+    """The same figure of another server (`--beside`), from the same run. Bars don't apply to it."""
     most: float | None = None
-    """The bar: a value, or a ratio to C where there is a reference and `of_reference`, that should not be exceeded."""
+    """The bar that should not be exceeded: a value or, with `of_reference`, a ratio to the reference."""
     least: float | None = None
     of_reference: bool = False
     note: str = ""
@@ -34,7 +34,7 @@ class Row(Struct, kw_only=True):
 
     @property
     def verdict(self) -> str:
-        """`ok`, by how much the bar was missed, or nothing where there is none."""
+        """`ok`, or by how much the bar was missed, or "" without a bar."""
         measured = self.ratio if self.of_reference else self.value
         if measured is None or (self.most is None and self.least is None):
             return ""
@@ -71,14 +71,14 @@ class Row(Struct, kw_only=True):
 
 
 def number(value: float) -> str:
-    """With as many digits as say something."""
+    """Format a number with its significant digits."""
     if value and abs(value) < 10:
         return f"{value:.3g}"
     return f"{value:,.1f}" if abs(value) < 100 else f"{value:,.0f}"
 
 
 def aligned(rows: Sequence[Row], beside: str = "") -> str:
-    """The table; with a column for the other server, if one was measured."""
+    """Return the table, with a column for the other server if one was measured."""
     lines = [HEAD, *(row.cells() for row in rows)]
     if beside:
         others = [beside, *("" if row.beside is None else number(row.beside) for row in rows)]

@@ -1,10 +1,10 @@
 # ruff: noqa: INP001
-"""The page of commands: each command's help, and the errors that running it really gives.
+"""The contents of commands.md: each command's help, and the errors that it reports when it is run.
 
-Above: generate.py writes the page; tests/test_docs.py compares it, tests/surfaces/test_cli_operations.py compares the
-list of operations without a command. Below: the command line itself, which is run in this process against a real
-server. Nothing that differs between machines or runs is on the page: ids follow from the messages' ids, and the
-server's address and directories are replaced by their names.
+generate.py writes the page. tests/test_docs.py checks that it is up to date, and tests/surfaces/test_cli_operations.py
+checks the list of operations without a command. The commands run in this process against a real server. The page has
+nothing that differs between machines or runs: session ids are derived from fixed message ids, and placeholders replace
+the server's address and directories.
 """
 
 import contextlib
@@ -26,31 +26,31 @@ from perdure.surfaces.http.routes import ENDPOINTS
 
 COLUMNS = 100
 NOWHERE = "http://127.0.0.1:9"
-"""The discard port: nobody listens there."""
+"""The discard port, on which no server listens."""
 
 WITHOUT_COMMAND = {
-    "login": "A browser exchanges the code of a link that `perdure login` printed.",
-    "logout": "Signs the calling browser out; `perdure logout` signs out any.",
+    "login": "Used by browsers to exchange the code in the link that `perdure login` prints.",
+    "logout": "Signs out the calling browser; `perdure logout` signs out any browser.",
     "ready": "For load balancers; `perdure doctor` checks the server.",
-    "new_ticket": "For programs that can't send a header; a command sends its token.",
+    "new_ticket": "For clients that can't send headers; commands send the token.",
     **dict.fromkeys(
         [f"diane_{verb}" for verb in ("start", "list", "list_all", "get", "prompt", "cancel", "configure", "close")],
-        "Diane's names for what `sessions`, `show`, `send`, `abort`, `config` and `stop` do.",
+        "Diane's API for what `sessions`, `show`, `send`, `abort`, `config` and `stop` do.",
     ),
     **dict.fromkeys(
         ("teamhq_start", "teamhq_list", "teamhq_get", "teamhq_message", "teamhq_stop", "teamhq_events"),
-        "TeamHQ's names for what `send`, `sessions`, `show`, `stop` and `watch` do.",
+        "TeamHQ's API for what `send`, `sessions`, `show`, `stop` and `watch` do.",
     ),
-    **dict.fromkeys(("get_run", "answer_run"), "Open Design's names for what `show` and `answer` do."),
+    **dict.fromkeys(("get_run", "answer_run"), "Open Design's API for what `show` and `answer` do."),
 }
-"""Operations of the OpenAPI document that no command requests, and why."""
+"""Operations in the OpenAPI document that no command uses, and why."""
 
 NO_HELP = ("rehearse",)
-"""What has a help text of its own."""
+"""Commands that print their own help instead of click's."""
 
 
 class Case(NamedTuple):
-    """A command that does not do what it is asked. `words` may name `ended`, `busy`, `idle` and `unknown` sessions."""
+    """A command that is expected to fail. In `words`, `ended`, `busy`, `idle` and `unknown` stand for session ids."""
 
     what: str
     words: Sequence[str]
@@ -58,7 +58,7 @@ class Case(NamedTuple):
 
 
 NEEDS = {
-    # What each command that takes a session needs besides, to do something.
+    # Further arguments that a command with a session needs.
     "answer": ["--allow"],
     "attachments download": ["notes.txt"],
     "config": ["model", "rehearsal-2"],
@@ -75,7 +75,7 @@ NEEDS = {
     "send": ["say hello"],
 }
 ENOUGH = {
-    # What commands that take no session need to reach the server.
+    # Arguments that a command without a session needs to contact the server.
     "attachments": ["last"],
     "import": ["exported"],
     "jobs add": ["Report", "--every", "1h", "--message", "say hello"],
@@ -104,14 +104,14 @@ BAD_VALUES: dict[str, list[Case]] = {
     "agents add": [Case("unknown agent", ["nobody"]), Case("bad value", ["mine", "--command", "'"])],
     "agents sessions": [Case("bad value", ["rehearsal", "--limit", "0"])],
     "agents test": [Case("bad value", ["rehearsal", "--timeout", "0"])],
-    "abort": [Case("nothing runs", ["idle"])],
+    "abort": [Case("no running turn", ["idle"])],
     "answer": [
-        Case("two answers", ["idle", "--allow", "--deny", "--text", "yes"]),
+        Case("conflicting options", ["idle", "--allow", "--deny", "--text", "yes"]),
         Case("no prompt", ["idle", "--allow"]),
     ],
     "attachments download": [
         Case("unknown attachment", ["idle", "nothing.txt"]),
-        Case("nothing attached", ["idle"]),
+        Case("no attachments", ["idle"]),
     ],
     "chat": [Case("unknown agent", ["--agent", "nobody"], stdin="say hello\n")],
     "completion": [Case("bad value", ["tcsh"])],
@@ -121,16 +121,16 @@ BAD_VALUES: dict[str, list[Case]] = {
         Case("no value", ["idle", "model"]),
     ],
     "edit": [Case("unknown turn", ["idle", "9", "say better"]), Case("no text", ["idle", "1"])],
-    "erase": [Case("without --yes", ["idle"])],
+    "erase": [Case("no confirmation", ["idle"])],
     "events": [Case("bad value", ["--count", "0"])],
     "export": [Case("two sessions", ["idle", "ended"]), Case("bad value", ["idle", "--format", "pdf"])],
     "files": [Case("bad value", ["idle", "--limit", "1000"])],
     "fork": [Case("unknown turn", ["idle", "9"]), Case("unknown agent", ["idle", "--agent", "nobody"])],
-    "import": [Case("no such folder", ["nothing-here"])],
+    "import": [Case("no such directory", ["nothing-here"])],
     "jobs": [Case("unknown job", ["nothing"])],
     "jobs add": [
         Case("no schedule", ["Report", "--message", "say hello"]),
-        Case("both", ["Report", "--message", "say hello", "--cron", "@daily", "--every", "1h"]),
+        Case("conflicting options", ["Report", "--message", "say hello", "--cron", "@daily", "--every", "1h"]),
         Case("bad cron", ["Report", "--message", "say hello", "--cron", "0 9"]),
         Case("bad duration", ["Report", "--message", "say hello", "--every", "30"]),
         Case("unknown zone", ["Report", "--message", "say hello", "--cron", "@daily", "--zone", "Mars/Olympus"]),
@@ -149,9 +149,9 @@ BAD_VALUES: dict[str, list[Case]] = {
     "jobs resume": [Case("unknown job", ["nothing"])],
     "jobs run": [Case("unknown job", ["nothing"])],
     "jobs show": [Case("unknown job", ["nothing"])],
-    "label": [Case("add and remove", ["idle", "--add", "a", "--remove", "a"])],
-    "logins revoke": [Case("unknown sign-in", ["abc"]), Case("nothing named", [])],
-    "logout": [Case("unknown sign-in", ["abc"]), Case("nothing named", [])],
+    "label": [Case("conflicting options", ["idle", "--add", "a", "--remove", "a"])],
+    "logins revoke": [Case("unknown sign-in", ["abc"]), Case("no selection", [])],
+    "logout": [Case("unknown sign-in", ["abc"]), Case("no selection", [])],
     "migrate": [
         Case("no target", []),
         Case("bad value", ["--to", "mysql://db.example.com/perdure"]),
@@ -163,13 +163,13 @@ BAD_VALUES: dict[str, list[Case]] = {
     "nodes": [Case("unknown command", ["stop"])],
     "nodes drain": [Case("the only node", ["other"])],
     "nodes move": [
-        Case("nothing named", ["--to", "other"]),
-        Case("both", ["idle", "--from", "one", "--to", "other"]),
+        Case("no selection", ["--to", "other"]),
+        Case("conflicting options", ["idle", "--from", "one", "--to", "other"]),
         Case("no target", ["idle"]),
     ],
-    "nodes remove": [Case("the only node", ["other", "--yes"]), Case("without --yes", ["other"])],
+    "nodes remove": [Case("the only node", ["other", "--yes"]), Case("no confirmation", ["other"])],
     "nodes resume": [Case("the only node", ["other"])],
-    "plan": [Case("a turn runs", ["busy"]), Case("unknown agent", ["idle", "--agent", "nobody"])],
+    "plan": [Case("running turn", ["busy"]), Case("unknown agent", ["idle", "--agent", "nobody"])],
     "projects": [Case("unknown project", ["nothing"])],
     "projects add": [
         Case("no such directory", ["/nothing/here"]),
@@ -184,18 +184,18 @@ BAD_VALUES: dict[str, list[Case]] = {
     "projects show": [Case("unknown project", ["nothing"])],
     "queue": [Case("missing argument", [])],
     "queue edit": [Case("no such message", ["busy", "7", "say better"]), Case("no text", ["busy", "1"])],
-    "queue withdraw": [Case("no such message", ["busy", "7"]), Case("nothing named", ["busy"])],
+    "queue withdraw": [Case("no such message", ["busy", "7"]), Case("no selection", ["busy"])],
     "rename": [Case("empty title", ["idle", " "])],
-    "retry": [Case("a turn runs", ["busy"]), Case("unknown turn", ["idle", "9"])],
+    "retry": [Case("running turn", ["busy"]), Case("unknown turn", ["idle", "9"])],
     "rewind": [
         Case("bad value", ["idle", "0"]),
         Case("unknown turn", ["idle", "9"]),
-        Case("a turn runs", ["busy", "1"]),
+        Case("running turn", ["busy", "1"]),
     ],
     "run": [Case("no text", []), Case("unknown agent", ["--agent", "nobody", "say hello"])],
     "send": [
         Case("no text", []),
-        Case("a turn runs", ["busy", "say hello"]),
+        Case("running turn", ["busy", "say hello"]),
         Case("unknown agent", ["idle", "say hello", "--agent", "nobody"]),
         Case("unknown project", ["--new", "say hello", "--project", "nothing"]),
         Case("no such file", ["idle", "say hello", "--attach", "nothing.txt"]),
@@ -204,29 +204,29 @@ BAD_VALUES: dict[str, list[Case]] = {
     "sessions": [
         Case("bad value", ["--state", "sleeping"]),
         Case("bad value", ["--limit", "0"]),
-        Case("both", ["--archived", "--all"]),
+        Case("conflicting options", ["--archived", "--all"]),
     ],
-    "show": [Case("both", ["idle", "--markdown", "--rewound"])],
-    "stop": [Case("nothing named", []), Case("both", ["idle", "--all"])],
+    "show": [Case("conflicting options", ["idle", "--markdown", "--rewound"])],
+    "stop": [Case("no selection", []), Case("conflicting options", ["idle", "--all"])],
     "usage": [Case("bad value", ["--by", "colour"])],
     "watch": [Case("bad value", ["idle", "--from", "x"])],
 }
 ALWAYS = [
     Case("unknown command", ["converse"]),
-    Case("a command of other tools", ["ls"]),
+    Case("command of another tool", ["ls"]),
     Case("misspelt command", ["sesions"]),
     Case("unknown option", ["sessions", "--nothing"]),
     Case("no server", ["sessions", "--data", "nothing-here"]),
     Case("wrong token", ["sessions", "--token", "wrong"]),
 ]
-"""Errors that are alike for all commands, so that one stands for them."""
+"""Errors that are the same for all commands, shown for one of them."""
 
 
 # Help -------------------------------------------------------------------------------------------------------------
 
 
 def leaves() -> Iterator[tuple[str, click.Command]]:
-    """Every command and subcommand under the words that call it; a group before its own."""
+    """Every command and subcommand by its name, such as `jobs add`. A group comes before its subcommands."""
     root = click.Context(perdure, info_name="perdure")
     for name in COMMANDS:
         command = perdure.get_command(root, name)
@@ -237,7 +237,7 @@ def leaves() -> Iterator[tuple[str, click.Command]]:
 
 
 def help_of(name: str, command: click.Command) -> str:
-    """As --help prints it, however wide the terminal is."""
+    """The output of --help, independent of the terminal's width."""
     context = click.Context(perdure, info_name="perdure", **perdure.context_settings)
     for word, step in zip(name.split(), _steps(name), strict=True):
         context = click.Context(step, info_name=word, parent=context, terminal_width=COLUMNS, max_content_width=COLUMNS)
@@ -255,7 +255,7 @@ def _steps(name: str) -> list[click.Command]:
 
 
 def cases() -> Iterator[tuple[str, Case]]:
-    """What is tried for each command: generic cases from its parameters, then those of the table above."""
+    """The cases to run for each command: generic ones derived from its parameters, then those in BAD_VALUES."""
     for name, command in leaves():
         if name in NO_HELP:
             continue
@@ -280,7 +280,7 @@ def _enough(name: str, arguments: list[click.Argument]) -> list[str]:
 
 
 class Stage:
-    """A server with sessions in known states, and commands that are run against it in this process."""
+    """A server with sessions in known states. Runs commands against it in this process."""
 
     def __init__(self, address: Address, folder: Path) -> None:
         self._address = address
@@ -290,7 +290,7 @@ class Stage:
     def prepare(self) -> None:
         with Client(self._address) as client:
             for name, text in (("ended", "say one"), ("idle", "say one"), ("busy", "hang")):
-                # A session's id follows from its first message's, so it is the same each time.
+                # The session id is derived from the first message's id, so it is the same each time.
                 sent = client.send(text, message_id=f"commands-{name}", workdir=str(self._folder), agent="rehearsal")
                 self._sessions[name] = sent["session_id"]
                 if name != "busy":
@@ -305,7 +305,7 @@ class Stage:
                 client.erase(self._sessions[name])
 
     def run(self, name: str, case: Case) -> tuple[int, str]:
-        """The exit code, and what was written to stderr, the same on every machine."""
+        """The exit code, and stderr without anything that depends on the machine."""
         words = [self._sessions.get(word, word) for word in case.words]
         where: list[str] = []
         if "--data" not in words:
@@ -329,7 +329,7 @@ class Stage:
                 said = said.replace(session_id, session_name.upper())
         for path, shown in ((str(self._folder), "HERE"), (self._address.url, "URL")):
             said = said.replace(path, shown)
-        # Which agents are known depends on what is installed.
+        # The list of agents depends on what is installed.
         said = re.sub(r"([Aa]gents: )[\w., -]+?(?=\. |\.?$)", r"\1...", said)
         # The usage lines are on the page already.
         said = re.sub(r"^Usage: .*\nTry '.*' for help\.\n\n", "", said)
@@ -361,7 +361,7 @@ def help_blocks() -> Iterator[list[str]]:
 
 
 def _own(name: str) -> str:
-    return f"perdure {name} --help prints a text of its own."
+    return f"Run perdure {name} --help to see its options."
 
 
 def operation_rows() -> Iterator[tuple[str, ...]]:
@@ -379,7 +379,7 @@ def error_rows(stage: Stage) -> Iterator[tuple[str, ...]]:
 
 @contextlib.contextmanager
 def staged(address: Address) -> Iterator[Stage]:
-    """Sessions in known states on this server, gone afterwards; the environment's own settings don't matter."""
+    """Create sessions in known states on this server, and erase them afterwards. Ignores PERDURE_* variables."""
     kept = dict(os.environ)
     for name in [name for name in os.environ if name.startswith("PERDURE_")]:
         del os.environ[name]

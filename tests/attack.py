@@ -1,7 +1,7 @@
-"""What attacks on a real server share: plain sockets, and a look at the server's memory and pace.
+"""Helpers for attacks on a real server: plain sockets, and measurements of the server's memory and response times.
 
-Above: tests of what strangers, and clients that don't read, can do. Below: tests/harness.py, whose server is a process
-of its own: only then is its memory its own.
+Above: tests of unauthenticated clients, and of clients that don't read. Below: tests/harness.py, whose server runs in
+its own process, so that its memory can be measured.
 """
 
 import socket
@@ -19,16 +19,16 @@ from tests.harness import WAIT_S, LiveServer, eventually
 
 HEAD = b"Host: 127.0.0.1\r\n"
 GROWTH_MAX_MB = 20
-"""What a server may have more when an attack is over than before it."""
+"""How much the server's memory may have grown after an attack."""
 
 
 def resident_mb(server: LiveServer) -> float:
-    """The memory that the server has now."""
+    """Return the server's current memory."""
     return _status_mb(server, "VmRSS:")
 
 
 def peak_mb(server: LiveServer) -> float:
-    """The most memory that the server ever had, since its start or since `forget_peak`."""
+    """Return the server's peak memory since its start or since `forget_peak`."""
     return _status_mb(server, "VmHWM:")
 
 
@@ -39,14 +39,14 @@ def forget_peak(server: LiveServer) -> None:
 
 @contextmanager
 def memory_comes_back(server: LiveServer) -> Iterator[float]:
-    """Around an attack: the memory before it, in MB. When it is over the server has about as much again."""
+    """Yields the memory in MB before it, and checks afterwards that the server is back at that level."""
     before = resident_mb(server)
     forget_peak(server)
     yield before
     print(f"{before:.0f} MB, peak {peak_mb(server):.0f}, then {resident_mb(server):.0f}")
     eventually(
         lambda: resident_mb(server) < before + GROWTH_MAX_MB,
-        lambda: f"the server has {resident_mb(server):.0f} MB, and {before:.0f} before the attack",
+        lambda: f"the server has {resident_mb(server):.0f} MB, but had {before:.0f} before the attack",
     )
 
 
@@ -62,12 +62,12 @@ def _status_mb(server: LiveServer, field: str) -> float:
 
 
 def plain(server: LiveServer, timeout_s: float = WAIT_S) -> socket.socket:
-    """A connection over which nothing was said yet."""
+    """Return a new connection."""
     return socket.create_connection(("127.0.0.1", server.port), timeout_s)
 
 
 def unread(server: LiveServer, request: bytes, timeout_s: float = WAIT_S) -> socket.socket:
-    """A connection whose answers are not read: little of them fits into it."""
+    """Return a connection whose answers are not read, with a small receive buffer."""
     connection = socket.socket()
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     connection.settimeout(timeout_s)
@@ -77,7 +77,7 @@ def unread(server: LiveServer, request: bytes, timeout_s: float = WAIT_S) -> soc
 
 
 def rest(connection: socket.socket) -> bytes:
-    """All that comes until the server closes."""
+    """Read until the server closes the connection."""
     received = b""
     try:
         while data := connection.recv(65536):
@@ -88,7 +88,7 @@ def rest(connection: socket.socket) -> bytes:
 
 
 def answer(connection: socket.socket) -> bytes:
-    """One whole answer whose length is given in its head."""
+    """Read one whole answer that has a Content-Length."""
     received = b""
     while b"\r\n\r\n" not in received:
         data = connection.recv(65536)
@@ -102,7 +102,7 @@ def answer(connection: socket.socket) -> bytes:
 
 
 def send_all(connection: socket.socket, pieces: Iterator[bytes]) -> int:
-    """How many bytes were sent until all were, or until the server would have no more."""
+    """Send all pieces, or until the server closes the connection. Returns the number of bytes sent."""
     sent = 0
     try:
         for piece in pieces:
@@ -114,7 +114,7 @@ def send_all(connection: socket.socket, pieces: Iterator[bytes]) -> int:
 
 
 class Waits:
-    """How long each request of somebody who is signed in took."""
+    """The durations of the requests of a signed-in user."""
 
     def __init__(self) -> None:
         self.seconds: list[float] = []
@@ -133,7 +133,7 @@ class Waits:
 
 @contextmanager
 def somebody_else(server: LiveServer, path: str = "/api/sessions") -> Iterator[Waits]:
-    """Meanwhile somebody who is signed in asks again and again, each time over a new connection."""
+    """Meanwhile, make requests as a signed-in user, each over a new connection."""
     waits, done = Waits(), threading.Event()
 
     def ask() -> None:

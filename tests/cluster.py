@@ -1,7 +1,7 @@
-"""Two nodes on one PostgreSQL, as one server to whoever tests it: each request and each stream goes to a random node.
+"""Two nodes on one PostgreSQL that look like one server to tests: each request and stream goes to a random node.
 
-Above: tests that hold for one server and for several alike, through the same interface (harness.LiveServer), and those
-that are about nodes. Below: two real servers and a private PostgreSQL (tests/postgres.py).
+Above: tests that hold for one server as well as for several, through the same interface (harness.LiveServer), and tests
+of nodes. Below: two real servers and a private PostgreSQL (tests/postgres.py).
 """
 
 import contextlib
@@ -19,7 +19,7 @@ SHARED = '{config}\nworkdirs = "shared"\nworkspaces = "{workspaces}"\ntakeover_a
 
 
 def shared_settings(config: str, folder: Path, takeover_s: float = 30) -> str:
-    """Settings of a node whose directories all nodes see. `config` ends with its section [server], or has none."""
+    """Return settings of a node with shared directories. `config` may have a section [server]."""
     head, server, rest = config.partition("[server]\n")
     section, between, more = rest.partition("\n[")
     given = SHARED.format(config=f"[server]\n{section}", workspaces=folder / "workspaces", takeover_s=takeover_s)
@@ -27,7 +27,7 @@ def shared_settings(config: str, folder: Path, takeover_s: float = 30) -> str:
 
 
 class NodeProcess(LiveServer):
-    """One node: a server with a data directory of its own on the cluster's database."""
+    """One node: a server with its own data directory on the cluster's database."""
 
     def __init__(self, data: Path, config: str, database: str, env: dict[str, str] | None = None) -> None:
         super().__init__(data, config, {**(env or {}), "PERDURE_DATABASE": database})
@@ -39,12 +39,12 @@ class NodeProcess(LiveServer):
 
 class Nodes(Protocol):
     def any(self) -> LiveServer:
-        """A node that runs, chosen at random."""
+        """Return a random running node."""
         ...
 
 
 class AnyNode(httpx2.BaseTransport):
-    """Sends each request to a node that runs, chosen at random."""
+    """Sends each request to a random running node."""
 
     def __init__(self, cluster: Nodes) -> None:
         self._cluster = cluster
@@ -103,7 +103,7 @@ class Cluster(LiveServer):
 
     @port.setter
     def port(self, _: int) -> None:
-        """Each node has its own."""
+        """Ignored: each node has its own."""
 
     @property
     def url(self) -> str:
@@ -111,16 +111,16 @@ class Cluster(LiveServer):
 
     @url.setter
     def url(self, _: str) -> None:
-        """Each node has its own."""
+        """Ignored: each node has its own."""
 
     @property
     def process(self) -> Any:
-        """Of any node that runs; None if none does."""
+        """The process of any running node; None if there is none."""
         return next((node.process for node in self.nodes if node.process is not None), None)
 
     @process.setter
     def process(self, _: Any) -> None:
-        """Each node has its own."""
+        """Ignored: each node has its own."""
 
     def log_tail(self) -> str:
         return "\n".join(f"--- {node.data.name}\n{node.log_tail()}" for node in self.nodes)
@@ -139,7 +139,7 @@ class Cluster(LiveServer):
         self._connect()
 
     def clear(self) -> None:
-        """As one server does it, without changes of settings."""
+        """Like `LiveServer.clear`, but without restoring settings."""
         self.restart()
         for job in self.get("/api/jobs")["jobs"]:
             self.http.delete(f"/api/jobs/{job['id']}").raise_for_status()
@@ -170,7 +170,7 @@ class Cluster(LiveServer):
 
 
 class SharedCluster(Cluster):
-    """One that tests borrow, with a database of its own on the server that the tests of this run share."""
+    """A cluster that tests borrow, with its own database on the PostgreSQL server shared by all tests of this run."""
 
     def __init__(self, data: Path, config: str) -> None:
         place = postgres.run_folder()

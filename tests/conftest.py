@@ -1,7 +1,6 @@
 """What every test may use: markers that skip with a reason, and the real agents that `./run agents` installed.
 
-Above: all tests. Below: pytest. It deliberately holds no fixture that only one folder needs: those live beside their
-tests.
+Above: all tests. Below: pytest. Fixtures that only one folder needs are next to its tests, on purpose.
 """
 
 import gc
@@ -28,28 +27,28 @@ AGENTS = ROOT / ".agents"
 
 
 class RealAgent(NamedTuple):
-    """How an installed agent is started. `env` is to be added to a small base environment."""
+    """How to start an installed agent. Add `env` to a small base environment."""
 
     argv: list[str]
     env: dict[str, str]
 
 
-# A run in the background of a shell ignores Ctrl+C, and so would every program that the tests start.
+# A background job of a shell ignores Ctrl+C, and so would every program that the tests start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# What `needs(...)` understands besides the name of a program.
+# Conditions for `needs(...)`, in addition to program names.
 CONDITIONS: dict[str, Callable[[], bool]] = {
     "linux": lambda: sys.platform == "linux",
     "root": lambda: os.geteuid() == 0,
     "not-root": lambda: os.geteuid() != 0,
     "network": lambda: "PERDURE_TEST_NETWORK" in os.environ,
 }
-# The same for what says itself why it is not there.
+# Conditions that give their own reason.
 REASONS: dict[str, Callable[[], str | None]] = {"postgresql": postgres.lack}
 
 
 def lack(thing: str) -> str | None:
-    """Why a test that needs this thing can't run here; None if it can."""
+    """Return why a test that needs this can't run here; None if it can."""
     if thing in REASONS:
         return REASONS[thing]()
     condition = CONDITIONS.get(thing)
@@ -59,7 +58,7 @@ def lack(thing: str) -> str | None:
 
 
 def find_agent(name: str, agents: Path = AGENTS) -> RealAgent | str:
-    """An agent that `./run agents` installed, or the reason why it is not there."""
+    """Return an agent that `./run agents` installed, or the reason why it is missing."""
     note = agents / f"{name}.json"
     if not note.exists():
         return f"the agent {name} is not installed (./run agents)"
@@ -71,19 +70,19 @@ def find_agent(name: str, agents: Path = AGENTS) -> RealAgent | str:
     return RealAgent(entry["argv"], entry["env"])
 
 
-# How long an example takes says how busy the machine is, and nothing about the code.
+# The duration of an example depends on how busy the machine is, not on the code.
 BUSY: dict[str, Any] = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
 settings.register_profile("perdure", **BUSY)
 settings.register_profile("perdure-fast", **BUSY, max_examples=15)
 settings.load_profile("perdure")
 
-# Hundreds of servers are started and killed; the tests of starting itself use `python -m perdure serve`.
+# Tests start and kill hundreds of servers. Tests of the start itself use `python -m perdure serve`.
 LiveServer.is_warm = True
 
 
 @pytest.fixture(scope="session")
 def real_agent() -> Callable[[str], RealAgent]:
-    """`real_agent("hermes")`: how to start it, or the test is skipped with the reason."""
+    """`real_agent("hermes")` returns how to start it, or skips the test with the reason."""
 
     def installed(name: str) -> RealAgent:
         found = find_agent(name)
@@ -96,7 +95,7 @@ def real_agent() -> Callable[[str], RealAgent]:
 
 @pytest.fixture(scope="session")
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedServers]:
-    """Servers that the tests of this run share, one after the other."""
+    """Servers that the tests of this run share, one at a time."""
     shared = SharedServers(tmp_path_factory.mktemp("shared"))
     yield shared
     shared.close()
@@ -107,7 +106,7 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedServers]
 
 @pytest.fixture(scope="session")
 def postgres_server() -> postgres.Shared:
-    """The PostgreSQL server that the tests of this run share; or the test is skipped with the reason."""
+    """The PostgreSQL server that the tests of this run share. Skips the test with the reason if there is none."""
     if reason := postgres.lack():
         pytest.skip(reason)
     return postgres.shared_server(postgres.run_folder())
@@ -115,29 +114,29 @@ def postgres_server() -> postgres.Shared:
 
 @pytest.fixture(scope="session")
 def postgres_template(postgres_server: postgres.Shared) -> str:
-    """The name of a database that was migrated. Nobody may be connected to it."""
+    """The name of a migrated template database. Don't connect to it."""
     return postgres.make_template(postgres_server, postgres.run_folder())
 
 
 @pytest.fixture
 def postgres_url(postgres_server: postgres.Shared, postgres_template: str) -> Iterator[str]:
-    """A migrated database of this test's own."""
+    """A migrated database for this test only."""
     name = postgres.make_database(postgres_server, postgres_template)
     yield postgres_server.url(name)
     postgres.drop_database(postgres_server, name)
 
 
-# The fast run: what a contributor waits for before each commit. ---------------------------------------------------
+# The fast run, before each commit ---------------------------------------------------------------------------------
 
 WHOLE_SYSTEM = ("end_to_end", "conversations", "continuity", "seeds")
 SERVERS_OF_ONE_TEST = {"own", "make_server"}
-"""Fixtures that start a server for one test alone. What the fast run has of servers, tests share."""
+"""Fixtures that start a server for a single test. The fast run uses only shared servers."""
 REHEARSAL, LONG = "of the rehearsal agent alone", "of the parts that take long"
 LEFT_OUT = pytest.StashKey[Counter[str]]()
 
 
 def kind_left_out(item: pytest.Item) -> str | None:
-    """Why a test is not part of the fast run, as a kind that is counted; None if it is."""
+    """Return why a test is not part of the fast run, as a kind to count; None if it is."""
     fixtures = getattr(item, "fixturenames", ())
     parameters = item.callspec.params.values() if hasattr(item, "callspec") else ()
     if item.get_closest_marker("slow"):
@@ -159,7 +158,7 @@ def kind_left_out(item: pytest.Item) -> str | None:
 
 
 def why_left_out(item: pytest.Item, only: str) -> str | None:
-    """The same for a run of only these: the fast ones, or those of the system's parts."""
+    """Return why a test is left out with `--only`: `fast`, or `parts` for the tests of the system's parts."""
     kind = kind_left_out(item)
     if only == "fast":
         return kind
@@ -168,9 +167,9 @@ def why_left_out(item: pytest.Item, only: str) -> str | None:
 
 
 def long_ones_first(items: list[pytest.Item], workers: int) -> list[pytest.Item]:
-    """Each worker is given one part of all tests, and takes from the ends of other parts when it is done. So each part
-    begins with long tests, many of which mostly wait, and ends with short ones: nobody waits for a long one at the
-    end."""
+    """Sort the tests for the workers. Each worker gets one part of the tests, and steals from the ends of other parts
+    when it is done. So each part starts with long tests, many of which mostly wait, and ends with short ones, and no
+    long test remains for the end."""
     long = [item for item in items if kind_left_out(item) is not None]
     short = [item for item in items if kind_left_out(item) is None]
 
@@ -187,7 +186,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):
-        # Workers inherit this.
+        # The workers inherit this.
         folder = tempfile.TemporaryDirectory(prefix="perdure-tests-", ignore_cleanup_errors=True)
         config.add_cleanup(folder.cleanup)
         isolate(Path(folder.name))
@@ -195,7 +194,7 @@ def pytest_configure(config: pytest.Config) -> None:
         config.add_cleanup(postgres.drop_template)
     config.stash[LEFT_OUT] = Counter()
     if config.getoption("--only"):
-        # What takes many examples has had them in the run of everything.
+        # Generated tests use fewer examples here; the full run uses many.
         os.environ[sizes.FAST] = "1"
         settings.load_profile("perdure-fast")
 
@@ -218,15 +217,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    """What was collected stays to the end. Else each collection of garbage goes through thousands of tests; and there
-    are fewer of these collections."""
+    """Exclude the collected tests from garbage collection, which would scan thousands of them each time, and make
+    collections rarer."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 50)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """A worker passes on what it left out: the process that writes the summary collects no tests."""
+    """Send the counts of left-out tests to the main process, which writes the summary but collects no tests."""
     if hasattr(session.config, "workeroutput"):
         left_out = session.config.stash[LEFT_OUT]
         session.config.workeroutput["left_out"] = dict(left_out)
@@ -234,7 +233,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
-    # Every worker collects, and so leaves out, the same.
+    # Every worker collects the same tests, so all counts are the same.
     left_out: Counter[str] = Counter(getattr(node, "workeroutput", {}).get("left_out", {}))
     node.config.stash[LEFT_OUT] = left_out or node.config.stash[LEFT_OUT]
 

@@ -1,4 +1,4 @@
-"""Imported last by the process that warm commands are forked from: they don't look through its modules for garbage."""
+"""Imported last by the process that warm commands are forked from. Excludes its modules from garbage collection."""
 
 import gc
 

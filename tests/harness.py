@@ -1,4 +1,4 @@
-"""A real server as a child process, and the means to talk to it, watch it and kill it. Every wait is bounded."""
+"""A real server as a child process, with helpers to make requests, read streams and kill it. Every wait is bounded."""
 
 import contextlib
 import json
@@ -29,38 +29,39 @@ MOST_FREE_SERVERS = 3
 SWEEP_S = 2.0
 SOURCE = str(Path(__file__).resolve().parent.parent / "src")
 NO_LIMITS = "[server]\nslots = 0\nproject_slots = 0\nagent = 'rehearsal'\n"
-"""As many sessions as a test wants, and the rehearsal agent whatever else is installed here."""
+"""No limit on sessions, and the rehearsal agent as the default, whatever else is installed."""
 
 Kind = TypeVar("Kind", bound="LiveServer")
 
 
 def eventually(look: Callable[[], Any], what: str | Callable[[], str], timeout_s: float = WAIT_S) -> Any:
-    """The first truthy answer of `look`; fails loudly if none comes. `what` may be found out then."""
+    """Wait for a truthy result of `look` and return it. Fails with `what`, which may be a function, after the
+    timeout."""
     begun = time.monotonic()
     while True:
-        # The last look begins after the deadline: whoever stood still until then has not looked in vain.
+        # Look once more after the deadline: the process may have been stalled until then.
         waited_s = time.monotonic() - begun
         found = look()
         if found:
             return found
         if waited_s >= timeout_s:
             raise AssertionError(f"did not happen within {timeout_s} s: {what() if callable(what) else what}")
-        # Whoever has waited long looks less often: a look is a request, which keeps others from working.
+        # Poll less often after a long wait: each look is a request, which slows down others.
         select.select([], [], [], min(max(LOOK_EVERY_S, waited_s / 8), LOOK_AT_LEAST_EVERY_S))
 
 
 def is_loaded() -> bool:
-    """Whether other things run here, so that times say nothing of what is tested. The average notices late."""
+    """Return whether the machine is busy, so that timings are not meaningful. The load average lags behind."""
     return int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")) > 1 or os.getloadavg()[0] > (os.cpu_count() or 1) / 2
 
 
 class LiveServer:
-    """`perdure serve` on a free port. May be killed and started again on the same data."""
+    """`perdure serve` on a free port. It can be killed and restarted on the same data."""
 
     given_token: str | None = "test-token-of-the-tests"
-    """None: the server makes one and keeps it in its data directory."""
+    """None: the server creates one and stores it in its data directory."""
     is_warm = False
-    """Whether it is forked from a process that has imported everything: a start then takes a third of the time."""
+    """Whether it is forked from a process that has imported everything, so that a start takes a third of the time."""
 
     def __init__(self, data: Path, config: str = "", env: dict[str, str] | None = None) -> None:
         self.data = data
@@ -102,7 +103,7 @@ class LiveServer:
             headers={"authorization": f"Bearer {self.token}"},
             timeout=WAIT_S,
             trust_env=False,
-            # Without TLS, a context for it would take most of the time of a start.
+            # TLS is not used, and creating its context would take most of the time of a start.
             verify=False,
         )
         return self
@@ -125,13 +126,13 @@ class LiveServer:
         ready, _, _ = select.select([self.process.stdout], [], [], START_S)
         line = self.process.stdout.readline().decode() if ready else ""
         if "listening on" not in line:
-            # At the end of its output it is ending by itself; one that says nothing at all is killed.
+            # After the end of its output, it is exiting; without any output, kill it.
             code = self._give_up(WAIT_S if ready and not line else 0)
             raise AssertionError(f"the server did not start (exit code {code}): {line!r}\n{self.log_tail()}")
         return line.strip()
 
     def _give_up(self, patience_s: float) -> int:
-        """No process is left behind by a start that failed."""
+        """End the process of a failed start."""
         assert self.process is not None
         try:
             self.process.wait(patience_s)
@@ -143,11 +144,11 @@ class LiveServer:
         return self.errors.read_text(errors="replace")[-4000:] if self.errors.exists() else ""
 
     def kill(self) -> None:
-        """As a crash: no goodbye."""
+        """Kill it with SIGKILL, like a crash."""
         self._end(signal.SIGKILL)
 
     def stop(self) -> int:
-        """As a service manager stops it."""
+        """Stop it gracefully, like a service manager does."""
         return self._end(signal.SIGTERM)
 
     def _end(self, number: int) -> int:
@@ -166,7 +167,7 @@ class LiveServer:
                 process.stdout.close()
 
     def restart(self) -> None:
-        """On the same port, unless somebody else was given that one meanwhile."""
+        """Start it again, on the same port unless another process has taken it."""
         try:
             self.start(self.port)
         except AssertionError as error:
@@ -175,7 +176,7 @@ class LiveServer:
             self.start()
 
     def finish(self) -> None:
-        """Stop every session, then the server; fail if a process is left."""
+        """Stop every session, then the server. Fails if a process is left."""
         if self.process is None:
             self.start()
         for session in self.get("/api/sessions?limit=1000&status=running")["sessions"]:
@@ -186,13 +187,13 @@ class LiveServer:
         remove_groups(self.data)
 
     def destroy(self) -> None:
-        """End it and all that it started, without asking."""
+        """Kill it and everything that it started."""
         self.kill()
         self.http.close()
 
         def killed() -> bool:
-            """A keeper may start one more meanwhile. One that is just being started holds its lock already, and looks
-            like the server that started it."""
+            """Kill the processes. A keeper may start another one meanwhile. A keeper that is just starting already
+            holds its lock, but still looks like the server that started it."""
             found = marked_processes(self.data)
             for pid in found:
                 with contextlib.suppress(ProcessLookupError):
@@ -203,9 +204,9 @@ class LiveServer:
         remove_groups(self.data)
 
     def clear(self) -> None:
-        """Erase every job, session and project and put the settings back: the next test finds an empty server.
+        """Erase every job, session and project and restore the settings, so that the next test gets an empty server.
 
-        What stays is what the server has learnt of agents by their names, and who is signed in."""
+        The server keeps what it knows about agents, by their names, and its sign-ins."""
         settings_before = self._settings()
         if settings_before != self.config:
             (self.data / "perdure.toml").write_text(self.config)
@@ -215,7 +216,7 @@ class LiveServer:
             self.restart()
         elif settings_before != self.config:
             self.post("/api/agents/reload", expect=200)
-        # First, as a job could begin another session.
+        # Jobs first, because a job could start another session.
         for job in self.get("/api/jobs")["jobs"]:
             self.http.delete(f"/api/jobs/{job['id']}").raise_for_status()
         while sessions := self.get("/api/sessions?limit=1000")["sessions"]:
@@ -228,24 +229,24 @@ class LiveServer:
         try:
             eventually(lambda: not list((self.data / "launches").glob("*")), "no launch is left", SWEEP_S)
         except AssertionError:
-            # What a test left there by force is swept by the next start.
+            # A restart removes what a test left there after a kill.
             self.stop()
             self.restart()
         os.truncate(self.errors, 0)
 
     def configure(self, more: str) -> None:
-        """Start again with more settings than usual, until the server is cleared."""
+        """Restart with additional settings, until the server is cleared."""
         self.stop()
         (self.data / "perdure.toml").write_text(self._settings() + more)
         self.restart()
 
     def add_agents(self, sections: str) -> None:
-        """Have these agents besides those of the configuration, until the server is cleared."""
-        assert start_settings(self._settings()) == start_settings(self.config), "agents come before other settings"
+        """Add agents to those of the configuration, until the server is cleared."""
+        assert start_settings(self._settings()) == start_settings(self.config), "add agents before other settings"
         (self.data / "perdure.toml").write_text(self.config + sections)
         self.post("/api/agents/reload", expect=200)
 
-    # Talking ---------------------------------------------------------------------------------------------------
+    # Requests --------------------------------------------------------------------------------------------------
 
     def post(self, path: str, body: dict[str, Any] | None = None, *, expect: int | None = None) -> Any:
         answer = self.http.post(path, json=body or {})
@@ -268,7 +269,7 @@ class LiveServer:
         return self.get(f"/api/sessions/{session}")
 
     def wait_idle(self, session: str, timeout_s: float = WAIT_S) -> Any:
-        """Until no turn runs or waits to begin; the session then."""
+        """Wait until no turn is running or waiting to start. Returns the session."""
         return self.wait(session, lambda s: s["state"] in ("idle", "ended"), timeout_s)
 
     def wait(self, session: str, ready: Callable[[Any], bool], timeout_s: float = WAIT_S) -> Any:
@@ -282,11 +283,11 @@ class LiveServer:
         return found[0]
 
     def account(self, session: str) -> str:
-        """What is to be known of a session that is not as it should be."""
+        """Return details about a session for a failure message."""
         return f"{self.session(session)}\n{self.log(session)[-12:]}\n{self.log_tail()}"
 
     def turn(self, session: str, text: str, **fields: Any) -> Any:
-        """Send a message and wait for its turn's end: the turn as the transcript shows it."""
+        """Send a message and wait for the end of its turn. Returns the turn from the transcript."""
         number = self.send(session, text, **fields)["turn"]
         self.wait_idle(session)
         return next(t for t in self.transcript(session) if t["turn"] == number)
@@ -303,13 +304,13 @@ class LiveServer:
         return [json.loads(line) for line in answer.text.split("\n") if line]
 
     def recalled(self, session: str, **fields: Any) -> list[str]:
-        """Every user message that the agent's own context holds, the asking one left out."""
+        """Return every user message in the agent's own context, except the one that asks for them."""
         turn = self.turn(session, "recall", **fields)
         text = "".join(part["text"] for part in turn["parts"] if part["type"] == "text")
         return [json.loads(line[2:]) for line in text.split("\n") if line.startswith("- ")][:-1]
 
     def prompt(self, session: str, timeout_s: float = WAIT_S) -> Any:
-        """The first prompt that waits."""
+        """Wait for an open prompt and return the first one."""
         return eventually(
             lambda: self.get(f"/api/sessions/{session}/prompts")["prompts"],
             lambda: f"a prompt of {session}; {self.account(session)}",
@@ -324,18 +325,18 @@ class LiveServer:
 
 
 class ColdServer(LiveServer):
-    """One that is started as people start it: its memory, limits and modes are its own from the first moment on."""
+    """A server that is started like users start it, so that its memory and limits are its own from the start."""
 
     is_warm = False
 
 
 def start_settings(settings: str) -> dict[str, Any]:
-    """What a server reads when it starts, and not again."""
+    """Return the settings that a server reads only at its start."""
     return {name: section for name, section in tomllib.loads(settings).items() if name != "agents"}
 
 
 class SharedServers:
-    """Servers that tests borrow: started once for each configuration, and emptied after each test."""
+    """Servers that tests borrow: started once per configuration, and cleared after each test."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -351,7 +352,7 @@ class SharedServers:
         return kind(self._folder / f"server{self._made}" / "data", config).start()
 
     def give_back(self, server: LiveServer) -> None:
-        """One that can't be emptied is not lent again, and fails the test that left it so."""
+        """Clear the server for the next test. If that fails, it is not reused, and the current test fails."""
         try:
             server.clear()
         except BaseException:
@@ -376,7 +377,7 @@ class SharedServers:
 
 
 class Stream:
-    """A viewer over a plain socket: its frames, one by one, as (id, type, data)."""
+    """A viewer over a plain socket. Its frames are (id, type, data)."""
 
     def __init__(self, server: LiveServer, path: str, position: str | None = None, timeout_s: float = WAIT_S) -> None:
         self._socket = socket.create_connection(("127.0.0.1", server.port), timeout_s)
@@ -401,7 +402,7 @@ class Stream:
         self.headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines[1:])}
 
     def frames(self) -> Iterator[tuple[str, str, Any]]:
-        """Until the server closes. A silence longer than the timeout raises."""
+        """Yield frames until the server closes. Raises if nothing arrives within the timeout."""
         while True:
             while b"\n\n" in self._buffer:
                 frame, _, self._buffer = self._buffer.partition(b"\n\n")
@@ -419,7 +420,7 @@ class Stream:
             self._buffer += data
 
     def until(self, event_type: str) -> list[tuple[str, str, Any]]:
-        """Frames up to and with the first of this type."""
+        """Return the frames up to and including the first of this type."""
         found = []
         for frame in self.frames():
             found.append(frame)
@@ -438,7 +439,7 @@ class Stream:
 
 
 def no_holes(events: list[Any]) -> None:
-    """Numbers from 1 with no gap and no double; joined runs count as what they were made from."""
+    """Check that events are numbered from 1, without gaps or duplicates. Joined runs count as their parts."""
     position = 0
     for event in events:
         assert event.get("first_seq", event["seq"]) == position + 1, (position, event)
@@ -446,12 +447,12 @@ def no_holes(events: list[Any]) -> None:
 
 
 def none_left(data: Path) -> None:
-    """Until no process of this installation runs."""
+    """Wait until no process of this installation runs."""
     eventually(lambda: not marked_processes(data), lambda: f"no process is left: {marked_processes(data)}")
 
 
 def remove_groups(data: Path) -> None:
-    """The control groups that a killed server left: its next one would remove them, and there is none."""
+    """Remove the control groups that a killed server left behind, because no next server will do that."""
     if (data / "install").exists():
         install = (data / "install").read_text().split()[0]
         for base in cgroups.here():
@@ -460,7 +461,7 @@ def remove_groups(data: Path) -> None:
 
 
 def marked_processes(data: Path) -> dict[int, str]:
-    """Processes that carry the mark of a launch of this installation, and its keepers."""
+    """Return the processes with the mark of a launch of this installation, and its keepers."""
     install = (data / "install").read_text().split()[0] if (data / "install").exists() else "?"
     found: dict[int, str] = {}
     for entry in Path("/proc").iterdir():

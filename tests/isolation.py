@@ -1,7 +1,7 @@
-"""Tests neither use nor depend on what the person at this machine has: a home, settings, coding agents.
+"""Isolation of tests from the user's environment: home directory, settings, coding agents.
 
 Above: conftest.py, before anything is started. Below: the environment, which every process of a test inherits. Without
-this, a server with `claude` on its PATH would choose that as its agent, and tests would talk to a paid model.
+this, a server with `claude` on its PATH would choose it as the default agent, and tests would use a paid model.
 """
 
 import os
@@ -13,7 +13,7 @@ AGENT_PROGRAMS = {entry.installed[0] for entry in CATALOGUE.values() if entry.in
 
 
 def isolate(folder: Path) -> None:
-    """A home that is empty, no settings, and a PATH on which no coding agent is found."""
+    """Set an empty home directory, no settings, and a PATH without coding agents."""
     home = folder / "home"
     home.mkdir()
     os.environ["HOME"] = str(home)
@@ -24,7 +24,7 @@ def isolate(folder: Path) -> None:
 
 
 def path_without(programs: set[str], path: str, folder: Path) -> str:
-    """The same PATH; a directory with such a program is replaced by one with links to all else that it holds."""
+    """Return the PATH with each directory that has such a program replaced by one with links to its other files."""
     found = []
     for number, directory in enumerate(path.split(os.pathsep)):
         if not any(os.path.exists(os.path.join(directory, program)) for program in programs):

@@ -1,7 +1,7 @@
-"""A package index on this machine: http.server with the pages and files that a test gives it.
+"""A local package index: http.server with the pages and files that a test provides.
 
-Above: test_get_pip.py and test_bare_machine.py. Below: real sockets. It remembers every request, so that a test can say
-what was asked for and with which password.
+Above: test_get_pip.py and test_bare_machine.py. Below: real sockets. It records every request, so that a test can check
+what was requested and with which password.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 JSON_TYPE = "application/vnd.pypi.simple.v1+json"
 
-# A program in the place of pip: it notes in its environment that it was started, and with what.
+# A fake pip that records in its environment that it was started, and with which arguments.
 PROGRAM = """\
 import json, pathlib, sys
 pathlib.Path(sys.prefix, "installed.json").write_text(json.dumps([{version!r}, *sys.argv[1:]]))
@@ -31,14 +31,14 @@ class Request(NamedTuple):
 
 
 class Release(NamedTuple):
-    """One file of pip in the index, and what the index says of it."""
+    """One file of pip in the index, and its metadata."""
 
     name: str
     body: bytes
     requires_python: str = ">=3.9"
     yanked: bool = False
     digest: str | None = None
-    """What the index gives as its sha256. None: the true one; empty: the index gives none."""
+    """The sha256 in the index. None: the correct one; empty: the index has none."""
 
     @property
     def shown_digest(self) -> str:
@@ -86,7 +86,7 @@ class PackageIndex:
         self.speaks_json = speaks_json
         self.files = files
         self.password: str | None = None
-        """The Authorization that every request needs."""
+        """The Authorization header that every request needs."""
         self.requests: list[Request] = []
         self.url = ""
         self.port = 0
@@ -107,7 +107,7 @@ class PackageIndex:
 
 @contextlib.contextmanager
 def served(index: PackageIndex, certificate: str | None = None) -> Iterator[PackageIndex]:
-    """With a certificate, a file with its key, over HTTPS."""
+    """Serve the index. With a certificate (a file that includes its key): over HTTPS."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -120,11 +120,11 @@ def served(index: PackageIndex, certificate: str | None = None) -> Iterator[Pack
             self.wfile.write(body)
 
         def log_message(self, format: str, *args: Any) -> None:
-            """`requests` has them."""
+            """Log nothing; `requests` has the requests."""
 
     class Server(ThreadingHTTPServer):
         def handle_error(self, request: Any, client_address: Any) -> None:
-            """A client that does not trust the certificate goes away."""
+            """Ignore clients that disconnect because they don't trust the certificate."""
 
     with Server(("127.0.0.1", 0), Handler) as server:
         if certificate:

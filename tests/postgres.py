@@ -1,9 +1,9 @@
 """A private PostgreSQL for the tests of this run: started when the first test needs it, and never left behind.
 
 Above: the fixtures in conftest.py and the tests of the PostgreSQL store. Below: Debian's binaries, or those on PATH; or
-a server that PERDURE_TEST_POSTGRES names, on which databases are made. All workers of a run share one server. It is the
-child of a small watcher (this file, run as a program), which ends it when the pipe to the process that began the run is
-closed: so also when that one is killed.
+an existing server named by PERDURE_TEST_POSTGRES, in which databases are created. All workers of a run share one
+server. It is the child of a small watcher (this file, run as a program), which stops it when the pipe to the first
+process of the run is closed, even if that process was killed.
 """
 
 import asyncio
@@ -28,11 +28,11 @@ from urllib.parse import urlsplit, urlunsplit
 from uuid import uuid4
 
 GIVEN = "PERDURE_TEST_POSTGRES"
-"""The URL of a server to be used instead of a private one. Databases are created and dropped there."""
+"""The URL of a server to use instead of a private one. Tests create and drop databases there."""
 START_TIMEOUT_S = 60
 STOP_TIMEOUT_S = 20
 USERS = ("postgres", "nobody")
-"""PostgreSQL does not run as root: then it runs as the first of these that exists."""
+"""PostgreSQL refuses to run as root. In that case, run it as the first of these users that exists."""
 FAST = {"fsync": "off", "synchronous_commit": "on", "full_page_writes": "off"}
 SETTINGS = {
     "shared_buffers": "64MB",
@@ -45,7 +45,7 @@ SETTINGS = {
 
 
 def binaries() -> Path | None:
-    """The folder with initdb and postgres."""
+    """Return the folder with initdb and postgres."""
     found = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"), key=lambda path: _version(path.parent.parent))
     if found:
         return found[-1].parent
@@ -62,7 +62,7 @@ def has_pooler() -> bool:
 
 
 def lack() -> str | None:
-    """Why there is no PostgreSQL for tests here; None if there is."""
+    """Return why there is no PostgreSQL for tests here; None if there is one."""
     if find_spec("psycopg") is None:
         return "needs PostgreSQL: psycopg is not installed (pip install 'perdure[postgres]')"
     if os.environ.get(GIVEN):
@@ -90,7 +90,7 @@ def free_port() -> int:
 
 
 class Server:
-    """One cluster in a folder of its own."""
+    """One database cluster in its own folder."""
 
     def __init__(
         self,
@@ -116,7 +116,7 @@ class Server:
         return f"postgresql://{self.user}@127.0.0.1:{self.port}/{database}" + (f"?{query}" if query else "")
 
     def make(self) -> None:
-        """initdb. Its folder must be one that the server's user may enter."""
+        """Run initdb. The server's user must have access to the folder."""
         self.folder.mkdir(parents=True, exist_ok=True)
         if self._user:
             os.chown(self.folder, self._user.pw_uid, self._user.pw_gid)
@@ -153,7 +153,7 @@ class Server:
         raise RuntimeError("PostgreSQL did not start in time")
 
     def stop(self, how: signal.Signals = signal.SIGQUIT) -> None:
-        """SIGINT: fast, with a clean shutdown; SIGQUIT: at once, as in a crash."""
+        """Stop the server. SIGINT: fast, with a clean shutdown. SIGQUIT: immediately, like a crash."""
         process, self.process = self.process, None
         if process is None:
             return
@@ -176,7 +176,7 @@ class Server:
 
 
 def as_user() -> dict[str, Any]:
-    """Options of Popen for a program that does not run as root."""
+    """Return options of Popen for a program that refuses to run as root."""
     environment = {"PATH": os.environ.get("PATH", ""), "LC_ALL": "C", "TZ": "UTC"}
     user = _user() if os.geteuid() == 0 else None
     ids = {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []} if user else {}
@@ -185,8 +185,8 @@ def as_user() -> dict[str, Any]:
 
 @contextmanager
 def private_server(programs: Path | None = None, /, **settings: Any) -> Iterator[Server]:
-    """A server for one test alone, which may stop it and start it. Of other `programs` than the machine's own a copy is
-    run: the server's user may not be allowed to read them where they are."""
+    """Start a server for one test, which may stop and restart it. `programs` other than the machine's are copied first,
+    because the server's user may not have access to them."""
     folder = Path(tempfile.mkdtemp(prefix="perdure-postgres-"))
     if programs is not None:
         programs = Path(shutil.copytree(programs.parent, folder / "installed")) / programs.name
@@ -202,7 +202,7 @@ def private_server(programs: Path | None = None, /, **settings: Any) -> Iterator
 
 @contextmanager
 def pooler(server: "Shared", folder: Path) -> Iterator[int]:
-    """PgBouncer in transaction mode in front of a server; its port."""
+    """Run PgBouncer in transaction mode in front of a server. Yields its port."""
     program = shutil.which("pgbouncer") or "/usr/sbin/pgbouncer"
     parts = urlsplit(server.admin_url)
     port = free_port()
@@ -231,11 +231,11 @@ def pooler(server: "Shared", folder: Path) -> Iterator[int]:
         process.wait(STOP_TIMEOUT_S)
 
 
-# The server that a run shares -------------------------------------------------------------------------------------
+# The shared server of a run ---------------------------------------------------------------------------------------
 
 
 class Shared(NamedTuple):
-    """How to reach it: a URL in which the database's name is to be replaced."""
+    """The address of the shared server: a URL in which the database name is replaced."""
 
     admin_url: str
 
@@ -249,8 +249,8 @@ class Shared(NamedTuple):
 
 
 def shared_server(place: Path) -> Shared:
-    """The server of this run, started by whichever process needs it first. `place` is the run's own folder; its watcher
-    holds the other end of a pipe that the run's first process has (see `hold`)."""
+    """Return the server of this run. The first process that needs it starts it. `place` is the folder of the run. The
+    watcher reads from a pipe that the first process of the run holds open (see `hold`)."""
     if given := os.environ.get(GIVEN):
         return Shared(given)
     place.mkdir(parents=True, exist_ok=True)
@@ -273,37 +273,37 @@ def _start_watcher(place: Path) -> None:
             start_new_session=True,
         )
     assert watcher.stdout is not None
-    # One line when the server is ready, or nothing if it could not be started.
+    # It prints one line when the server is ready, or nothing if the start failed.
     if watcher.stdout.readline() != b"ready\n":
         raise RuntimeError(f"no PostgreSQL for tests: {(place / 'watcher.log').read_text()[-2000:]}")
     watcher.stdout.close()
-    # It outlives this worker on purpose.
+    # On purpose, it outlives this worker.
     watcher.returncode = 0
 
 
 PIPE = "PERDURE_TEST_POSTGRES_PIPE"
-"""The path of a FIFO that the run's first process holds open for writing until it ends."""
+"""The path of a FIFO that the first process of the run holds open for writing until it ends."""
 
 
 def run_folder() -> Path:
-    """Where the processes of a run find each other."""
+    """Return the folder that the processes of a run share."""
     return Path(os.environ[PIPE]).parent / "postgres"
 
 
 def hold(folder: Path) -> None:
-    """Called once by the process that begins a run: as long as it lives the server may."""
+    """Called once by the first process of a run. The server may run as long as this process lives."""
     path = folder / "postgres.pipe"
     os.mkfifo(path)
     os.environ[PIPE] = str(path)
-    # For reading too, or opening would wait for a reader. It is inherited by nobody and closed when this process ends.
+    # Also for reading, or opening would wait for a reader. No child inherits it; it is closed when this process ends.
     os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
 
 
 def watch(pipe: str, note: str) -> None:
-    """The watcher's program: start the server, say so, and end it when nobody holds the pipe any more."""
+    """Main function of the watcher: start the server, report that, and stop it when the pipe is closed."""
     folder = Path(tempfile.mkdtemp(prefix="perdure-postgres-"))
     server = Server(folder)
-    # Without waiting for a writer: whoever began the run may be gone already.
+    # Don't wait for a writer: the first process of the run may already be gone.
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
     os.set_blocking(reader, True)
     try:
@@ -314,7 +314,7 @@ def watch(pipe: str, note: str) -> None:
         written.rename(note)
         os.write(1, b"ready\n")
         os.close(1)
-        os.read(reader, 1)  # the end of the file: whoever began the run is gone
+        os.read(reader, 1)  # returns at EOF, when the first process of the run is gone
     finally:
         server.stop()
         shutil.rmtree(folder, ignore_errors=True)
@@ -324,12 +324,12 @@ def watch(pipe: str, note: str) -> None:
 
 
 def make_database(shared: Shared, template: str | None = None, prefix: str = "perdure_test") -> str:
-    """A new database; its name."""
+    """Create a database and return its name."""
     name = f"{prefix}_{uuid4().hex[:12]}"
     import psycopg
 
     with psycopg.connect(shared.admin_url, autocommit=True) as connection:
-        # Without a copy of every page in the write-ahead log, where there is the choice.
+        # If possible, don't copy every page to the write-ahead log.
         quickly = "STRATEGY file_copy" if connection.info.server_version >= 150_000 else ""
         sql = f'CREATE DATABASE "{name}" ENCODING \'UTF8\' TEMPLATE "{template or "template0"}" {quickly}'
         connection.execute(sql.encode())
@@ -341,7 +341,7 @@ def drop_database(shared: Shared, name: str) -> None:
 
 
 def make_template(shared: Shared, place: Path) -> str:
-    """A database that was migrated, from which the tests' own are copied: once for all workers of a run."""
+    """Create a migrated database, once for all workers of a run. The databases of the tests are copies of it."""
     from perdure.stores.postgres import PostgresStore
 
     async def migrate(url: str) -> None:
@@ -361,7 +361,7 @@ def make_template(shared: Shared, place: Path) -> str:
 
 
 def drop_template() -> None:
-    """At the end of a run, by the process that began it. A private server goes with all that is in it."""
+    """Called at the end of a run by its first process. A private server is deleted entirely, so it needs no cleanup."""
     given, note = os.environ.get(GIVEN), run_folder() / "template"
     if given and note.exists():
         drop_database(Shared(given), note.read_text())
@@ -380,14 +380,14 @@ def run_sql(shared: Shared, sql: str, database: str | None = None) -> list[tuple
 
 
 class Proxy:
-    """Passes connections on to a server, counts round trips, and cuts a connection when it is asked to."""
+    """Forwards connections to a server, counts round trips, and cuts connections on request."""
 
     def __init__(self, port: int) -> None:
         self._target = port
         self.port = 0
         self.round_trips = 0
         self.cuts: Literal["", "request", "reply"] = ""
-        """What is not passed on: the connection is cut instead, and this is empty again."""
+        """What not to forward next: the connection is cut instead, and this is reset."""
         self._server: asyncio.Server | None = None
         self._writers: list[asyncio.StreamWriter] = []
         self._tasks: set[asyncio.Task[None]] = set()
@@ -405,7 +405,7 @@ class Proxy:
         await self._server.wait_closed()
 
     def url(self, url: str) -> str:
-        """The same database through this proxy, without encryption: its messages are read."""
+        """Return the URL of the same database through this proxy, unencrypted, so that it can read the messages."""
         parts = urlsplit(url)
         place = f"{parts.username}@127.0.0.1:{self.port}"
         return urlunsplit((parts.scheme, place, parts.path, "sslmode=disable&gssencmode=disable", ""))
@@ -426,7 +426,7 @@ class Proxy:
             each.transport.abort()
 
     async def _requests(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Message by message; the first one has no type. Simple queries and syncs ask for an answer."""
+        """Forward message by message; the first one has no type. Count simple queries and syncs, which have a reply."""
         with contextlib.suppress(OSError, asyncio.IncompleteReadError):
             size = await reader.readexactly(4)
             writer.write(size + await reader.readexactly(int.from_bytes(size, "big") - 4))

@@ -1,4 +1,4 @@
-"""A browser that is signed in, as far as a server can tell.
+"""A simulated browser that signs in.
 
 Above: the tests of signing in and out. Below: harness.py.
 """
@@ -14,7 +14,7 @@ KEY_HEADER = "perdure-page-key"
 
 
 class Browser(httpx2.Client):
-    """A client with the origin that the page has, and with what signing in gives it."""
+    """A client with the origin of the page, and with the key that signing in returns."""
 
     def __init__(self, server: LiveServer) -> None:
         super().__init__(base_url=server.url, headers={"origin": server.url}, timeout=WAIT_S, trust_env=False)
@@ -26,7 +26,7 @@ class Browser(httpx2.Client):
         return answer
 
     def login_id(self) -> str:
-        """Of its own sign-in, as the list of sign-ins names it."""
+        """Return the id of its own sign-in, from the list of sign-ins."""
         [login] = [one["id"] for one in self.get("/api/logins").json()["logins"] if one["this"]]
         return str(login)
 

@@ -1,4 +1,4 @@
-"""A checkout on a Debian and an Ubuntu that has python3 and nothing else, in a root made with debootstrap.
+"""A checkout on Debian and Ubuntu with only python3, in a root file system made with debootstrap.
 
 PERDURE_TEST_NETWORK=1 ./run test --slow tests/test_bare_machine.py
 """
@@ -24,7 +24,7 @@ class Release(NamedTuple):
     mirror: str
     keyring: str
     script: str
-    """Which of debootstrap's scripts makes it: an older debootstrap does not know newer names."""
+    """The debootstrap script to use, because an older debootstrap does not know newer names."""
 
 
 RELEASES = {
@@ -34,7 +34,7 @@ RELEASES = {
 
 
 class BareRoot:
-    """What a shell in that root can do."""
+    """Runs commands in that root."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -67,7 +67,7 @@ def bare(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[BareRoot]:
     subprocess.run([*made, release.suite, str(folder), release.mirror, release.script], check=True, timeout=SET_UP_S)
     shutil.copy("/etc/resolv.conf", folder / "etc" / "resolv.conf")
     if certificates := os.environ.get("PIP_CERT"):
-        # What this machine trusts, said in the root's pip.conf, as an administrator would.
+        # Trust what this machine trusts, in the pip.conf of the root, like an administrator would do.
         shutil.copy(certificates, folder / "etc" / "organisation.crt")
         (folder / "etc" / "pip.conf").write_text("[global]\ncert = /etc/organisation.crt\n")
     checkout = folder / "opt" / "perdure"

@@ -1,4 +1,4 @@
-"""The benchmarks run: each scenario with the smallest numbers. No timing is asserted, only that it is all there."""
+"""The benchmarks run: each scenario with the smallest numbers. Checks that all figures are there, not their values."""
 
 import asyncio
 import os
@@ -80,7 +80,7 @@ def test_the_other_server_is_pinned_and_installed_only_by_its_name() -> None:
     assert sandbox_agent.NAME in script["NODE_SERVERS"].keys() - {**script["NODE_AGENTS"], **script["PYTHON_AGENTS"]}
 
 
-def test_without_the_other_server_nothing_is_measured_and_the_reason_is_said(
+def test_without_the_other_server_nothing_is_measured_and_the_reason_is_printed(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def installed() -> list[str]:
@@ -92,12 +92,12 @@ def test_without_the_other_server_nothing_is_measured_and_the_reason_is_said(
 
 
 @pytest.mark.needs("linux")
-def test_what_the_machine_spends_is_at_least_what_a_busy_process_does() -> None:
+def test_the_machines_cpu_time_is_at_least_that_of_a_busy_process() -> None:
     before = spent(os.getpid())
     while spent(os.getpid()).since(before).server_s < 0.2:
         pass
     used = spent(os.getpid()).since(before)
-    # Linux shows idle time in hundredths of a second.
+    # Linux reports idle time in hundredths of a second.
     assert used.machine_s > used.server_s - 0.05
     assert machine_cpu_s() >= used.machine_s
 
@@ -127,7 +127,7 @@ def test_sessions_have_four_figures_with_the_bars_of_their_number(
     assert machine.value == pytest.approx(2 / marks * 1e6)
     assert machine.reference == pytest.approx(4 / marks * 1e6)
     assert machine.beside == pytest.approx(7 / (marks - 1) * 1e6)
-    # What the other server lost is said and fails nothing.
+    # Lost events of the other server are reported, but are not a failure.
     assert rows[0].note.startswith("sandbox-agent: lost 0,") and f"{marks - 1} of {marks} deltas" in rows[0].note
 
 
@@ -138,7 +138,7 @@ def test_a_crowd_is_compared_with_c_and_sessions_with_a_figure() -> None:
 
 
 @pytest.mark.parametrize("change", [{"lost": 1}, {"doubled": 1}, {"broken": 1}, {"unequal": 1}, {"marks": 19}])
-def test_whatever_is_lost_or_doubled_is_a_row_that_fails_the_run(change: dict[str, int]) -> None:
+def test_lost_or_duplicate_events_fail_the_run(change: dict[str, int]) -> None:
     load = Load(viewers=2, per_s=50, count=10)
     assert streaming.faults("x", load, Outcome(NOTHING_WRONG, NO_TIME, 0)) == []
     (row,) = streaming.faults("x", load, Outcome(NOTHING_WRONG._replace(**change), NO_TIME, 0))
@@ -166,7 +166,7 @@ def test_a_long_session_written_by_the_machine_is_opened_by_a_server(tmp_path: P
 
 @pytest.mark.full
 @pytest.mark.needs("linux", "cc")
-def test_others_are_asked_how_long_they_wait_while_a_long_session_is_worked_on(tmp_path: Path, agent: Path) -> None:
+def test_the_wait_of_other_requests_is_measured_during_long_verbs(tmp_path: Path, agent: Path) -> None:
     place = Subject(tmp_path / "long", agent)
     names = asyncio.run(opening.write_sessions(place.server.data / "perdure.db", [300], place.workdir, one_turn=True))
     found = long_verbs.measured(place, {"one turn": names[300]})
@@ -188,7 +188,7 @@ def test_a_program_that_is_not_installed_is_left_out_with_the_reason(
 ) -> None:
     monkeypatch.setattr(first_token, "find_agent", lambda name: f"the agent {name} is not installed (./run agents)")
     assert first_token.first_token(tmp_path, tmp_path, True) == []
-    assert capsys.readouterr().err == "h is left out: the agent claude is not installed (./run agents)\n"
+    assert capsys.readouterr().err == "h skipped: the agent claude is not installed (./run agents)\n"
 
 
 @pytest.fixture(scope="module")
@@ -210,7 +210,7 @@ def test_the_postgresql_store_is_measured_beside_sqlite_and_copy(tmp_path: Path,
     ]
     assert {row.against for row in rows if row.reference} == {"SQLite", "COPY"}
     assert [row.bar for row in rows if row.bar] == [">= 0.2 x COPY", ">= 19"]
-    # Processor time of a few short moments may be too little to be seen.
+    # The CPU time of such short runs may be too small to measure.
     assert all(row.value > 0 for row in rows if not row.figure.startswith("CPU"))
 
 
@@ -243,11 +243,11 @@ def test_without_postgresql_the_nodes_are_left_out_with_the_reason(
 ) -> None:
     monkeypatch.setattr(postgres, "lack", lambda: "needs PostgreSQL: install it")
     assert nodes.several_nodes(tmp_path, tmp_path, True) == []
-    assert capsys.readouterr().err == "k is left out: needs PostgreSQL: install it\n"
+    assert capsys.readouterr().err == "k skipped: needs PostgreSQL: install it\n"
 
 
 @pytest.mark.needs("linux")
-def test_what_children_spend_counts_while_they_live_and_after_they_ended() -> None:
+def test_cpu_time_of_children_counts_while_they_run_and_after_they_end() -> None:
     before = family_cpu_s(os.getpid())
     busy = "import time\nwhile time.process_time() < 0.2: pass\nprint(flush=True)\ninput()"
     with subprocess.Popen([sys.executable, "-c", busy], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
@@ -262,7 +262,7 @@ def test_the_scripts_of_the_parts_are_there() -> None:
     assert all((parts.HERE / script).exists() for script, *_ in parts.scripts(quick=True))
 
 
-def test_a_bar_is_met_or_missed_by_so_much() -> None:
+def test_a_result_says_by_how_much_a_bar_was_missed() -> None:
     def verdict(**fields: float) -> str:
         return Row(scenario="x", figure="y", value=3, **fields).verdict  # type: ignore[arg-type]
 

@@ -1,4 +1,4 @@
-"""The pages are true: those made from the code are up to date, and everything that users meet has its place."""
+"""The docs are correct: generated pages are up to date, and everything that users see is documented."""
 
 import re
 import subprocess
@@ -27,7 +27,7 @@ LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]*))?\)")
 
 
 def first_cells(page: str) -> set[str]:
-    """What the rows of a page's tables begin with."""
+    """Return the first cells of the tables on a page."""
     return set(re.findall(r"^\| `([^`]+)`", (DOCS / page).read_text("utf-8"), re.MULTILINE))
 
 
@@ -48,12 +48,12 @@ def commands_page(servers: SharedServers) -> str:
 
 
 @pytest.mark.full
-def test_the_page_of_commands_says_what_running_them_says(commands_page: str) -> None:
+def test_the_commands_page_matches_the_output_of_the_commands(commands_page: str) -> None:
     assert (DOCS / "commands.md").read_text("utf-8") == commands_page, "run: python docs/generate.py"
 
 
 def test_every_commands_help_is_up_to_date() -> None:
-    """The same without a server, for whoever changes a help text."""
+    """Check the help texts without a server, which is fast feedback after a change."""
     shown = (DOCS / "commands.md").read_text("utf-8")
     for name, command in commands.leaves():
         if name not in commands.NO_HELP:
@@ -135,10 +135,10 @@ def test_settings_in_examples_are_accepted(page: Path) -> None:
 
 
 def test_commands_and_options_in_examples_exist() -> None:
-    """Each `perdure COMMAND --option` that a page shows is one that the program knows."""
+    """The program knows each `perdure COMMAND --option` on the pages."""
     from perdure.surfaces.cli import COMMANDS, perdure
 
-    # The page of commands shows on purpose what is wrong.
+    # Skip commands.md, which shows invalid calls on purpose.
     for page in [page for page in PAGES if page.name != "commands.md"]:
         for line in re.findall(r"(?:^|`|\./run )perdure ([a-z]+[^`\n]*)", page.read_text("utf-8"), re.MULTILINE):
             name = line.split()[0]
@@ -158,7 +158,7 @@ def test_commands_and_options_in_examples_exist() -> None:
 
 @pytest.mark.parametrize("page", ["README.md", "docs/start.md"])
 def test_first_steps_name_the_agent_that_needs_no_model(page: str) -> None:
-    """A message without an agent may go to one that costs money: no block of the first pages begins a session so."""
+    """A message without an agent may go to a paid one, so no example on the first pages starts a session like that."""
     blocks = "\n".join(re.findall(r"```\w*\n(.*?)```", (ROOT / page).read_text("utf-8"), re.DOTALL))
     lines = re.findall(r"^(?:\./run )?perdure (?:chat|send|run)\b.*$", blocks, re.MULTILINE)
     beginning = [line for line in lines if not re.search(r"perdure (chat|send) (last|s_)", line)]

@@ -1,4 +1,4 @@
-"""pip for an environment without ensurepip: from where pip's configuration says, and only with the index's hash."""
+"""pip for an environment without ensurepip: from the indexes in pip's configuration, and only with a matching hash."""
 
 import ast
 import base64
@@ -29,7 +29,7 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
 
 @pytest.fixture(scope="module")
 def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A virtual environment without pip."""
+    """Return a virtual environment without pip."""
     folder = tmp_path_factory.mktemp("bare") / "venv"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True, timeout=LIMIT_S)
     return folder
@@ -44,10 +44,10 @@ def home(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def run(bare: Path, home: Path) -> Iterator[Run]:
-    """get_pip.py as ./run starts it, with nothing in its environment but what the test gives."""
+    """Run get_pip.py like ./run does, with only the environment that the test provides."""
 
     def started(**environ: str) -> subprocess.CompletedProcess[str]:
-        # What /etc/pip.conf of this machine says is not read.
+        # Ignores /etc/pip.conf of this machine.
         given = {"HOME": str(home), "PATH": os.defpath, "PIP_CONFIG_FILE": os.devnull, **environ}
         argv = [str(bare / "bin" / "python"), str(ROOT / "get_pip.py")]
         return subprocess.run(argv, env=given, capture_output=True, text=True, timeout=LIMIT_S)
@@ -57,7 +57,7 @@ def run(bare: Path, home: Path) -> Iterator[Run]:
 
 
 def installed(bare: Path) -> str | None:
-    """The version that was installed."""
+    """Return the installed version."""
     note = bare / "installed.json"
     return str(json.loads(note.read_text())[0]) if note.exists() else None
 
@@ -101,8 +101,8 @@ def test_an_index_that_gives_no_hash_is_not_trusted(run: Run, bare: Path) -> Non
         assert [request.path for request in index.requests] == ["/simple/pip/"]
     assert done.returncode == 1
     assert done.stderr.splitlines() == [
-        f"{index.url}/pip/: no pip with a sha256 for this Python",
-        "No package index gave a pip.",
+        f"{index.url}/pip/: has no pip with a sha256 for this Python",
+        "No package index provided pip.",
     ]
     assert installed(bare) is None
 
@@ -116,7 +116,7 @@ def test_pips_configuration_says_where_the_index_is(run: Run, bare: Path, home: 
         (home / file).write_text(f"[global]\nindex_url = {index.url}\n")
         given = {"XDG_CONFIG_HOME": str(home / "elsewhere")} if file.startswith("elsewhere") else {}
         given["PIP_CONFIG_FILE"] = str(home / file) if file == "chosen" else ""
-        # What the machine's own file may add.
+        # The machine's own file may add options.
         done = run(XDG_CONFIG_DIRS=str(home / "shared"), PIP_EXTRA_INDEX_URL=" ", PIP_FIND_LINKS=" ", **given)
     assert (done.returncode, done.stderr) == (0, "")
     assert installed(bare) == "26.2"
@@ -127,7 +127,7 @@ FILES = ["xdg/pip/pip.conf", ".pip/pip.conf", ".config/pip/pip.conf", "venv/pip.
 
 @pytest.mark.parametrize("present", range(1, 2 ** len(FILES), 5))
 def test_of_several_files_the_same_one_wins_as_in_pip(tmp_path: Path, present: int) -> None:
-    """pip's own order is that of FILES. Options for `install` take precedence over global ones."""
+    """pip reads the files in the order of FILES. Options for `install` take precedence over global ones."""
     there = [name for number, name in enumerate(FILES) if present >> number & 1]
     for name in there:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -181,7 +181,7 @@ def test_an_index_in_files_and_one_that_does_not_answer_are_read_with_the_others
     assert installed(bare) == "26.3"
 
 
-def test_what_does_not_speak_http_is_passed_over(run: Run, bare: Path) -> None:
+def test_addresses_without_http_are_skipped(run: Run, bare: Path) -> None:
     class Greeting(socketserver.StreamRequestHandler):
         def handle(self) -> None:
             self.rfile.readline()
@@ -237,7 +237,7 @@ def test_an_index_that_redirects_to_one_without_encryption_is_not_trusted() -> N
             page = html_page([release("26.2")], "files/")
             return page, "text/html", url.replace("https://index", "http://elsewhere")
 
-    with pytest.raises(get_pip.NoPip, match="not encrypted"):
+    with pytest.raises(get_pip.NoPip, match="unencrypted address"):
         get_pip.wheels_at("https://index.example/simple/pip/", Redirected({}, {}))
     trusting = Redirected({"trusted-host": "elsewhere.example"}, {})
     assert len(get_pip.wheels_at("https://index.example/simple/pip/", trusting)) == 1
@@ -271,7 +271,7 @@ def test_releases_for_other_pythons_are_left_out(requires: str, suits: bool) -> 
 
 @pytest.fixture
 def without(tmp_path: Path) -> Callable[[str], dict[str, str]]:
-    """The environment of a Python that lacks a module of its standard library."""
+    """Return the environment of a Python that lacks a module of its standard library."""
 
     def lacking(module: str) -> dict[str, str]:
         folder = tmp_path / "lacking"
@@ -282,7 +282,7 @@ def without(tmp_path: Path) -> Callable[[str], dict[str, str]]:
     return lacking
 
 
-def test_run_says_what_to_install_where_pip_cannot_be_had(
+def test_run_says_what_to_install_if_pip_is_unavailable(
     tmp_path: Path, without: Callable[[str], dict[str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     script = runpy.run_path(str(ROOT / "run"))
@@ -296,8 +296,8 @@ def test_run_says_what_to_install_where_pip_cannot_be_had(
         with pytest.raises(script["SetupError"]) as failed:
             script["install_with_pip"](str(tmp_path / "venv"), [], sys.executable)
     assert str(failed.value) == (
-        "This Python can't make virtual environments, and pip can't be downloaded. No package index gave a pip. "
-        "The package index can't be reached, or lacks a package. Is there a network (or an HTTPS_PROXY to set)?\n"
+        "This Python can't create virtual environments, and pip can't be downloaded. No package index provided pip. "
+        "The package index can't be reached, or lacks a package. Check the network, or set HTTPS_PROXY.\n"
         "On Debian and Ubuntu: apt install python3-venv "
         f"(or python3.{sys.version_info.minor}-venv), then run this again."
     )
@@ -308,7 +308,7 @@ def test_run_says_what_to_install_where_pip_cannot_be_had(
 def test_run_sets_up_without_ensurepip(
     tmp_path: Path, without: Callable[[str], dict[str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With the pip that this Python ships for ensurepip, served by the index."""
+    """Uses the pip that this Python ships for ensurepip, served by the index."""
     found = find_spec("ensurepip")
     shipped = list(Path(str(found and found.origin)).parent.glob("_bundled/pip-*.whl"))
     if not shipped:
@@ -319,7 +319,7 @@ def test_run_sets_up_without_ensurepip(
             monkeypatch.setenv(key, value)
         for key in ("PIP_FIND_LINKS", "PIP_EXTRA_INDEX_URL"):
             monkeypatch.delenv(key, raising=False)
-        # Any package will do: pip itself is the one that this index has.
+        # Any package will do; this index has only pip.
         script["install_with_pip"](str(tmp_path / "venv"), ["--force-reinstall", "pip"], sys.executable)
     assert [request.path for request in index.requests].count("/files/" + shipped[0].name) == 2
     python = str(tmp_path / "venv" / "bin" / "python")
@@ -331,7 +331,7 @@ def test_run_parses_on_an_old_python_so_that_it_can_say_which_one_is_needed() ->
     ast.parse((ROOT / "run").read_text("utf-8"), feature_version=(3, 6))
 
 
-def test_run_says_so_where_python_is_not_whole(without: Callable[[str], dict[str, str]]) -> None:
+def test_run_reports_an_incomplete_python(without: Callable[[str], dict[str, str]]) -> None:
     argv = [sys.executable, str(ROOT / "run"), "help"]
     done = subprocess.run(argv, env=without("json"), capture_output=True, text=True, timeout=LIMIT_S)
     assert done.returncode == 1

@@ -1,4 +1,4 @@
-"""What the tests rely on: shared servers are empty, warm commands are commands, the fast run leaves out no kind."""
+"""What the tests rely on: shared servers are empty, warm commands work like others, the fast run covers every kind."""
 
 import itertools
 import os
@@ -15,7 +15,7 @@ from tests.harness import NO_LIMITS, LiveServer, SharedServers, marked_processes
 from tests.isolation import AGENT_PROGRAMS, path_without
 
 AGENT = '[agents.mine]\ndriver = "acp"\ncommand = ["sh", "-c", "true"]\n'
-# What these files show is a real agent's own, so that nothing of it can be fast.
+# These files test behaviour of real agents only, so none of their tests can be in the fast run.
 REAL_ONLY = {
     "end_to_end/test_real_agents.py",
     "end_to_end/claude/test_configuration.py",
@@ -27,7 +27,7 @@ REAL_ONLY = {
 }
 
 
-def test_nothing_of_a_test_is_left_on_a_server_that_is_given_back(servers: SharedServers, tmp_path: Path) -> None:
+def test_a_returned_server_has_nothing_left_of_the_test(servers: SharedServers, tmp_path: Path) -> None:
     with servers.borrowed(LiveServer, NO_LIMITS) as server:
         data, before = server.data, server.get("/api/agents")
         server.add_agents(AGENT)
@@ -49,7 +49,7 @@ def test_nothing_of_a_test_is_left_on_a_server_that_is_given_back(servers: Share
         assert not marked_processes(data)
 
 
-def test_two_that_borrow_at_once_get_a_server_each(servers: SharedServers) -> None:
+def test_two_concurrent_borrowers_get_a_server_each(servers: SharedServers) -> None:
     with servers.borrowed(LiveServer, NO_LIMITS) as first, servers.borrowed(LiveServer, NO_LIMITS) as second:
         assert first.url != second.url
 
@@ -104,7 +104,7 @@ def test_a_directory_of_the_path_keeps_all_but_the_agents_in_it(tmp_path: Path) 
     assert path.split(":")[0] == str(other) and path.split(":")[2] == str(tmp_path / "none")
 
 
-def test_a_generated_test_is_shorter_in_the_fast_run_and_as_long_as_one_likes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_generated_test_is_shorter_in_the_fast_run_and_its_length_can_be_set(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(sizes.FAST, raising=False)
     assert sizes.size("KILLS_OF_NOBODY", 30, fast=3) == 30
     monkeypatch.setenv(sizes.FAST, "1")
@@ -118,7 +118,7 @@ def test_the_fast_run_says_why_it_skips_the_unit_tests_of_the_page(
 ) -> None:
     lack = runpy.run_path(str(ROOT / "run"))["page_tests_lack"]
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert "Node is not on this machine" in lack()
+    assert "Node is not installed" in lack()
     for name in ("node", "npm"):
         (tmp_path / name).write_text("#!/bin/sh\necho v18.19.0\n")
         (tmp_path / name).chmod(0o755)
@@ -141,5 +141,5 @@ def test_each_workers_part_begins_with_its_long_tests_and_no_test_is_lost(reques
     parts = [ordered[len(items) * number // 3 : len(items) * (number + 1) // 3] for number in range(3)]
     for part in parts:
         short = [kind_left_out(item) is None for item in part]
-        # Where the parts are cut they may differ by one or two of a kind.
+        # At the boundaries, parts may differ by one or two tests of a kind.
         assert sum(before > after for before, after in itertools.pairwise(short)) <= 1

@@ -1,10 +1,10 @@
-"""The load generator tells the truth: it counts what came, and finds what is lost or came twice."""
+"""The load generator is correct: it counts what arrives, and detects lost and duplicate events."""
 
 import socket
 
 import pytest
 
-from benchmarks.load import EXACT_VIEWERS, Readers, Viewer, Viewers, mark
+from benchmarks.load import EXACT_VIEWERS, LoadViewer, LoadViewers, Readers, mark
 from benchmarks.reference import Reference, delta
 
 DELTAS = 500
@@ -17,7 +17,7 @@ def frame(number: int) -> bytes:
 def read(chunks: list[bytes], exact: bool = False) -> Readers:
     readers = Readers()
     with socket.socket() as unused:
-        viewer = Viewer(unused, exact)
+        viewer = LoadViewer(unused, exact)
         viewer.tail = b"\n"
         for chunk in chunks:
             readers.take(viewer, chunk, 1)
@@ -35,7 +35,7 @@ def read(chunks: list[bytes], exact: bool = False) -> Readers:
         ([1, 9], 7, 0),
     ],
 )
-def test_gaps_and_doubles_are_counted_in_one_read_and_over_many(
+def test_gaps_and_duplicates_are_counted_in_one_read_and_over_many(
     ids: list[int], lost: int, doubled: int, exact: bool
 ) -> None:
     for chunks in ([b"".join(map(frame, ids))], [frame(number) for number in ids]):
@@ -50,7 +50,7 @@ def test_frames_are_whole_wherever_the_reads_are_cut() -> None:
         assert (readers.frames, readers.lost, readers.doubled) == (3, 0, 0)
 
 
-def test_a_gap_and_a_double_that_make_up_for_each_other_are_found_by_the_exact_viewers() -> None:
+def test_a_gap_and_a_duplicate_that_cancel_out_are_found_by_the_exact_viewers() -> None:
     assert EXACT_VIEWERS > 0
     readers = read([b"".join(map(frame, [1, 2, 2, 4]))], exact=True)
     assert (readers.lost, readers.doubled) == (1, 1)
@@ -71,7 +71,7 @@ def test_frames_in_chunks_with_the_name_before_the_id_are_counted_too(ids: list[
 @pytest.mark.needs("linux", "cc")
 @pytest.mark.parametrize("light", [False, True])
 def test_the_reference_delivers_every_line_to_every_viewer_once(light: bool) -> None:
-    with Reference() as server, Viewers(server.port, 20, max_s=30, light=light) as crowd:
+    with Reference() as server, LoadViewers(server.port, 20, max_s=30, light=light) as crowd:
         server.write(b"".join(delta(number) for number in range(DELTAS)))
         report = crowd.finish(DELTAS)
     assert (report.viewers, report.frames, report.marks) == (20, 20 * DELTAS, 20 * DELTAS)
@@ -83,7 +83,7 @@ def test_a_light_viewer_that_lacks_a_byte_is_found_and_not_counted(missing: int,
     stream = frame(1) + frame(2)
     readers = Readers(light=True)
     with socket.socket() as unused:
-        checked, light = Viewer(unused, exact=True, light=True), Viewer(unused, exact=False, light=True)
+        checked, light = LoadViewer(unused, exact=True, light=True), LoadViewer(unused, exact=False, light=True)
         checked.tail = light.tail = b"\n"
         readers.take(checked, stream, 1)
         readers.take(light, stream[: len(stream) - missing], 1)
@@ -93,8 +93,8 @@ def test_a_light_viewer_that_lacks_a_byte_is_found_and_not_counted(missing: int,
 
 @pytest.mark.full
 @pytest.mark.needs("linux", "cc")
-def test_what_never_came_is_reported_as_lost() -> None:
-    with Reference() as server, Viewers(server.port, 2, max_s=3) as crowd:
+def test_missing_events_are_reported_as_lost() -> None:
+    with Reference() as server, LoadViewers(server.port, 2, max_s=3) as crowd:
         server.write(delta(0))
         report = crowd.finish(4)
     assert report.lost == 2 * 3

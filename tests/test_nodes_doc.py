@@ -1,6 +1,6 @@
-"""docs/nodes.md, followed to the letter on this machine: PostgreSQL, two nodes, and nginx in front of them.
+"""The steps in docs/nodes.md, run literally on this machine: PostgreSQL, two nodes, and nginx in front of them.
 
-Only what must not be the machine's own is replaced: the ports, the home directory, and the PostgreSQL server.
+Only what would affect the machine itself is replaced: the ports, the home directory and the PostgreSQL server.
 """
 
 import os
@@ -37,7 +37,7 @@ def block_with(words: str, language: str = "") -> str:
 
 
 class FrontDoor(LiveServer):
-    """What a client sees of all nodes: one address."""
+    """All nodes as a client sees them: one address."""
 
     def __init__(self, data: Path, port: int, token: str) -> None:
         super().__init__(data)
@@ -66,7 +66,7 @@ def with_ports(text: str, ports: dict[str, str]) -> str:
 
 
 def started(command: str, home: Path, stack: ExitStack) -> "subprocess.Popen[bytes]":
-    """One of the page's terminals: its exports, then its command."""
+    """Run one of the page's terminals: its exports, then its command."""
     environment = {"PATH": os.environ["PATH"], "HOME": str(home), "PYTHONPATH": SOURCE}
     *exports, line = command.strip().splitlines()
     for export in exports:
@@ -92,7 +92,7 @@ def started(command: str, home: Path, stack: ExitStack) -> "subprocess.Popen[byt
 
 
 def nginx(folder: Path, configuration: str, stack: ExitStack) -> None:
-    """As Debian's own nginx.conf includes it."""
+    """Start nginx with the configuration included like in Debian's nginx.conf."""
     folder.mkdir()
     paths = " ".join(f"{kind}_temp_path {folder}/{kind};" for kind in ("proxy", "fastcgi", "uwsgi", "scgi"))
     (folder / "nginx.conf").write_text(
@@ -118,7 +118,7 @@ def test_the_page_followed_literally_gives_two_nodes_behind_nginx(
     written = f"postgresql://perdure:{PASSWORD}@127.0.0.1/perdure"
     here = f"postgresql://{role}:{PASSWORD}@{place}/{database}"
     for name in ("node-a", "node-b"):
-        # What a node that was killed has left to its keepers.
+        # Kill what a killed node has left in its keepers.
         stack.callback(LiveServer(tmp_path / name).destroy)
     nodes = [block for block in blocks() if "perdure serve --data" in block]
     assert len(nodes) == 2 and all(written in block for block in nodes)
@@ -144,4 +144,4 @@ def test_the_page_followed_literally_gives_two_nodes_behind_nginx(
     assert said == "".join(f"w{number} " for number in range(50))
     a.kill()
     for _ in range(6):
-        assert front.session(session)["turn_count"] == 1, "nginx asks the node that is left"
+        assert front.session(session)["turn_count"] == 1, "nginx uses the remaining node"

@@ -1,4 +1,4 @@
-"""The package that people install: its description, what is in it, and that it works from a clean environment."""
+"""The package that users install: its description, its content, and that it works in a clean environment."""
 
 import contextlib
 import email
@@ -21,7 +21,7 @@ from tests.conftest import ROOT
 BUILD_S = 120.0
 INSTALL_S = 600.0
 COMMAND_S = 60.0
-# What markdown, reStructuredText and HTML refer to: a link, an image, a reference.
+# Targets in Markdown, reStructuredText and HTML: links, images, references.
 TARGETS = (
     re.compile(r"\]\(\s*<?([^)\s>]+)"),
     re.compile(r"^\s*\[[^\]]+\]:\s*<?([^\s>]+)", re.MULTILINE),
@@ -30,7 +30,7 @@ TARGETS = (
 
 
 def relative_targets(description: str) -> list[str]:
-    """Links and images that lead nowhere outside the repository. Anchors stay on the page."""
+    """Return links and images that only work inside the repository. Anchors are fine."""
     prose = re.sub(r"```.*?```|`[^`\n]*`", "", description, flags=re.DOTALL)
     found = [target for pattern in TARGETS for target in pattern.findall(prose)]
     return [target for target in found if not re.match(r"https?://|mailto:|#", target)]
@@ -45,12 +45,12 @@ def test_a_relative_link_is_found(text: str) -> None:
     assert relative_targets("[a](https://a.b/c) [d](#d) `[e](f)` ![g](https://g/h.png)") == []
 
 
-def test_the_description_leads_nowhere_into_the_repository() -> None:
+def test_the_description_has_no_relative_links() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     description = (ROOT / project["readme"]).read_text("utf-8")
     assert relative_targets(description) == []
     assert len(relative_targets((ROOT / "README.md").read_text("utf-8"))) > 10
-    # Both begin with the same paragraph, and a checkout's command is not in a package.
+    # Both start with the same paragraph, and the package has no ./run.
     first, ours = (text.split("\n\n")[1].split() for text in (description, (ROOT / "README.md").read_text("utf-8")))
     assert first == ours
     assert "./run" not in description
@@ -58,7 +58,7 @@ def test_the_description_leads_nowhere_into_the_repository() -> None:
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the wheel and the source distribution."""
+    """Build the wheel and the source distribution, and return their folder."""
     folder = tmp_path_factory.mktemp("dist")
     argv = [sys.executable, "-m", "hatchling", "build", "-d", str(folder)]
     done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=BUILD_S)
@@ -71,7 +71,7 @@ def wheel_in(built: Path) -> Path:
 
 
 @pytest.mark.full
-def test_what_is_built_has_that_description_and_all_files(built: Path) -> None:
+def test_the_built_package_has_that_description_and_all_files(built: Path) -> None:
     with zipfile.ZipFile(wheel_in(built)) as wheel:
         names = set(wheel.namelist())
         metadata = next(name for name in names if name.endswith(".dist-info/METADATA"))
@@ -99,7 +99,7 @@ def clean_environment(folder: Path) -> Path:
 
 @contextlib.contextmanager
 def serving(programs: Path, home: Path) -> Iterator[dict[str, str]]:
-    """`perdure serve` from there: the environment of commands that find it."""
+    """Run `perdure serve` from there. Yields the environment for commands."""
     home.mkdir()
     env = {"HOME": str(home), "PATH": f"{programs}:{os.defpath}"}
     argv = [str(programs / "perdure"), "serve", "--port", "0"]
@@ -114,7 +114,7 @@ def serving(programs: Path, home: Path) -> Iterator[dict[str, str]]:
 
 
 def works(programs: Path, home: Path) -> None:
-    """The command, a server, an answer, and the page."""
+    """Check the command, a server, an answer and the page."""
     perdure = str(programs / "perdure")
     shown = subprocess.run([perdure, "--version"], capture_output=True, text=True, timeout=COMMAND_S)
     assert re.fullmatch(r"perdure \d+\.\d+\.\d+\S*\n", shown.stdout)
@@ -133,8 +133,8 @@ needs_ensurepip = pytest.mark.skipif(find_spec("ensurepip") is None, reason="nee
 
 @pytest.mark.full
 @needs_ensurepip
-def test_the_wheel_works_in_an_environment_of_its_own(built: Path, tmp_path: Path) -> None:
-    """Without a network: other packages are those of .venv, seen through a .pth file; ours is the wheel alone."""
+def test_the_wheel_works_in_a_separate_environment(built: Path, tmp_path: Path) -> None:
+    """Works without a network: dependencies come from .venv through a .pth file, and only our package is the wheel."""
     programs = clean_environment(tmp_path / "venv")
     pip = [str(programs / "pip"), "--isolated", "install", "--quiet", "--no-index", "--no-deps"]
     subprocess.run([*pip, str(wheel_in(built))], check=True, timeout=INSTALL_S)

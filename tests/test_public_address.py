@@ -1,4 +1,4 @@
-"""An address that others can reach: plain HTTP there is a choice that somebody has made."""
+"""An address that other machines can reach: plain HTTP there must be an explicit choice."""
 
 import os
 from pathlib import Path
@@ -11,7 +11,7 @@ from tests.signing import new_code
 
 
 def refused(data: Path, host: str) -> str:
-    """What a server says that does not start at this address."""
+    """Return the error of a server that refuses to start at this address."""
     command = ["serve", "--host", host, "--port", "0", "--data", str(data)]
     ended = warm.run(command, stdin="", env=dict(os.environ), cwd=data.parent, timeout_s=WAIT_S)
     assert ended.returncode == 1, ended.stdout
@@ -47,7 +47,7 @@ def test_this_machine_s_own_addresses_need_no_choice(tmp_path: Path, host: str) 
         (NO_LIMITS + "behind_proxy = true\n", {}, True),
     ],
 )
-def test_whoever_has_chosen_is_served(tmp_path: Path, config: str, env: dict[str, str], is_secure: bool) -> None:
+def test_an_explicit_choice_is_respected(tmp_path: Path, config: str, env: dict[str, str], is_secure: bool) -> None:
     server = LiveServer(tmp_path / "data", config, env={"PERDURE_HOST": "0.0.0.0", **env}).start()
     try:
         answer = server.http.post("/api/login", json={"code": new_code(server)})

@@ -1,4 +1,4 @@
-"""Real agents, as `./run agents` installs them: a missing one is skipped with its reason."""
+"""Real agents, as installed by `./run agents`: tests of a missing one are skipped with the reason."""
 
 import json
 import runpy
@@ -43,7 +43,7 @@ def test_what_is_measured_is_what_the_catalogue_offers(name: str) -> None:
     assert set(packages) & set(CATALOGUE[name].command)
 
 
-def test_an_agent_that_nobody_knows_is_named_with_those_that_are() -> None:
+def test_an_unknown_agent_is_named_with_the_known_ones() -> None:
     done = subprocess.run(
         [sys.executable, str(ROOT / "run"), "agents", "nobody"], capture_output=True, text=True, timeout=60
     )

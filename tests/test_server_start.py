@@ -1,4 +1,4 @@
-"""A start that fails says why and lets go of everything, so that the next one can begin at once."""
+"""A failed start reports why and releases everything, so that the next one can start immediately."""
 
 import asyncio
 import socket
@@ -14,7 +14,7 @@ TOKEN = "test-token-of-the-tests"
 
 
 async def test_a_start_that_fails_at_its_very_end_leaves_nothing_open(tmp_path: Path) -> None:
-    # Where the server notes its address while it writes it.
+    # The temporary file for the server's address.
     in_the_way = tmp_path / ".server.json.part"
     in_the_way.mkdir(parents=True)
     before = asyncio.all_tasks()

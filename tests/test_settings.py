@@ -1,4 +1,4 @@
-"""Mistakes in the configuration are noticed at the start, and told in a sentence that says where."""
+"""Errors in the configuration are found at startup, and reported in a sentence that says where they are."""
 
 import os
 from pathlib import Path
@@ -26,25 +26,25 @@ def refused(data: Path, text: str, *options: str) -> str:
     ("text", "told"),
     [
         ('[projects.site]\npath = "site"\n', "projects.site.path must be absolute"),
-        ('[server]\nagent = "nobody"\n', "server.agent can't be used. There is no agent 'nobody'"),
+        ('[server]\nagent = "nobody"\n', "server.agent is not valid. There is no agent 'nobody'"),
         ("[server]\nslot = 3\n", "slot"),
-        ('[agents.mine]\ncommand = ["x"]\n', "agents.mine.driver is missing. Only agents that are known by name"),
-        ('[agents.one]\ndriver = "acp"\ncommand = ["x"]\n[agents.mine]\ncommnd = ["x"]\n', "no agents.mine.commnd"),
+        ('[agents.mine]\ncommand = ["x"]\n', "agents.mine.driver is missing. You can leave it out only for known"),
+        ('[agents.one]\ndriver = "acp"\ncommand = ["x"]\n[agents.mine]\ncommnd = ["x"]\n', "field agents.mine.commnd"),
         (
             '[agents.mine.options.mcp_servers.files]\ncommand = "x"\n',
             "agents.mine.options.mcp_servers.files.command must",
         ),
         ('[agents."my agent"]\nenv = { A = 1 }\n', "agents.my agent.env.A must be text, not a whole number"),
-        ('[projects.site]\npath = "/srv"\nlimits = { turn_timeout = 1 }\n', "no projects.site.limits.turn_timeout"),
+        ('[projects.site]\npath = "/srv"\nlimits = { turn_timeout = 1 }\n', "field projects.site.limits.turn_timeout"),
         (f'[projects.site]\npath = "/srv"\npermissions = [{MISSPELT_RULE}]\n', "patern"),
         ("[server\n", "is not valid TOML"),
         ('[server]\nallowed_hosts = ["*.example.com"]\n', "'*.example.com' is not a host name"),
-        ('[server]\nallowed_origins = ["*"]\n', "allowed_origins: '*' would admit every site; name each origin"),
+        ('[server]\nallowed_origins = ["*"]\n', "allowed_origins: '*' would allow every site; list each origin"),
         ('[server]\nallowed_origins = ["https://a.example/"]\n', "'https://a.example/' is not an origin"),
         ('[server]\nallowed_origins = ["null"]\n', "'null' is not an origin"),
     ],
 )
-def test_a_setting_that_can_not_be_used_is_told_where_it_stands(tmp_path: Path, text: str, told: str) -> None:
+def test_an_invalid_setting_is_reported_with_its_location(tmp_path: Path, text: str, told: str) -> None:
     assert told in refused(tmp_path, text)
 
 
@@ -56,12 +56,14 @@ def test_a_database_that_is_not_supported_is_refused_and_not_ignored(tmp_path: P
 
 def test_shared_directories_need_a_place_for_scratch_folders_that_all_nodes_see(tmp_path: Path) -> None:
     settings = '[server]\nworkdirs = "shared"\n'
-    assert "needs workspaces" in refused(tmp_path, settings, "--database", "postgresql://127.0.0.1:1/perdure")
+    assert "requires the setting workspaces" in refused(
+        tmp_path, settings, "--database", "postgresql://127.0.0.1:1/perdure"
+    )
 
 
-def test_a_configuration_that_can_not_be_read_is_told_in_a_sentence(tmp_path: Path) -> None:
+def test_an_unreadable_configuration_is_reported_in_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "perdure.toml").mkdir()
-    with pytest.raises(ConfigError, match="can't be read"):
+    with pytest.raises(ConfigError, match="Can't read"):
         load(tmp_path / "perdure.toml")
 
 

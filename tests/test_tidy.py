@@ -1,4 +1,4 @@
-"""The project keeps its own rules, and each rule really fails on a tree that breaks it."""
+"""The project follows its own rules, and each rule detects a tree that breaks it."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,8 +12,8 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 @pytest.fixture(scope="module", autouse=True)
-def forgotten() -> Iterator[None]:
-    """What was parsed is large, and slows every later test of the same process."""
+def clear_cache() -> Iterator[None]:
+    """Free the parsed files afterwards. They are large and would slow down every later test in this process."""
     yield
     tidy.parsed.cache_clear()
 
@@ -29,9 +29,9 @@ def tree(folder: Path, **files: str) -> Path:
     return folder
 
 
-@pytest.mark.full  # as `./run check` says it too, beside the fast run
+@pytest.mark.full  # `./run check` does this too, in parallel with the fast run
 @pytest.mark.parametrize("rule", tidy.RULES, ids=lambda rule: rule.__name__)
-def test_the_project_keeps(rule: object) -> None:
+def test_the_project_follows(rule: object) -> None:
     assert callable(rule)
     assert [str(breach) for breach in rule(ROOT)] == []
 
@@ -48,6 +48,10 @@ def test_the_project_keeps(rule: object) -> None:
         ("rehearsal__a", "from perdure.core.events import Event"),
         ("runtime__a", "from perdure.surfaces.http import app"),
         ("surfaces__http__a", "from perdure.runtime.keeping.keeper import main"),
+        ("surfaces__http__a", "from perdure.runtime.log.journal import Journal"),
+        ("surfaces__a", "from perdure.runtime.log import feed"),
+        ("surfaces__mcp__a", "from perdure.runtime.verbs.sessions import Sessions"),
+        ("surfaces__cli__a", "from perdure.runtime.verbs.sessions import Sessions"),
         ("surfaces__http__a", "from perdure.stores.sqlite import SqliteStore"),
         ("surfaces__http__a", "import perdure.server"),
         ("runtime__a", "import perdure.server"),
@@ -67,6 +71,7 @@ def test_an_import_from_a_layer_above_is_found(tmp_path: Path, module: str, line
         ("runtime__a", "from perdure.stores import sqlite\nfrom perdure.config import Config"),
         ("surfaces__http__a", "from perdure.runtime.verbs.sessions import Sessions\nfrom perdure.core import errors"),
         ("surfaces__cli", "def serve():\n    from perdure.server import serve"),
+        ("surfaces__mcp__a", "from perdure.surfaces.client import Client\nfrom perdure.config import Config"),
         ("server", "import perdure.surfaces.http\nimport perdure.stores.sqlite\nimport perdure.drivers"),
     ],
 )
@@ -76,14 +81,107 @@ def test_an_import_from_a_layer_below_is_allowed(tmp_path: Path, module: str, li
 
 def test_a_package_that_no_layer_names_is_found(tmp_path: Path) -> None:
     assert list(tidy.layers(tree(tmp_path, odds__a=""))) == [
-        Breach("src/perdure/odds/a.py", 1, "odds.a has no place in the layers")
+        Breach("src/perdure/odds/a.py", 1, "odds.a is in no layer; add it to LAYERS")
     ]
 
 
-@pytest.mark.parametrize("line", ["sessions.log.store.read(1)", "x = self._hub.log.store", "log.store.append(step)"])
-def test_a_surface_that_reaches_into_the_store_is_found(tmp_path: Path, line: str) -> None:
-    assert len(list(tidy.verbs_only(tree(tmp_path, surfaces__http__a=line)))) == 1
-    assert list(tidy.verbs_only(tree(tmp_path / "other", runtime__a=line))) == []
+@pytest.mark.parametrize(
+    ("module", "line"),
+    [
+        ("surfaces__mcp__a", "from perdure.surfaces.http import app"),
+        ("surfaces__mcp__a", "from perdure.surfaces import cli"),
+        ("surfaces__mcp__a", "from ..cli.output import print_json"),
+        ("surfaces__http__a", "import perdure.surfaces.cli.output"),
+        ("surfaces__http__a", "def f():\n    from perdure.surfaces.mcp import tools"),
+        ("surfaces__cli__a", "from perdure.surfaces.http.shapes import Turn"),
+        ("surfaces__cli__a", "from perdure.surfaces.mcp.server import serve"),
+        ("surfaces__shared", "from perdure.surfaces.http import shapes"),
+    ],
+)
+def test_a_surface_that_imports_another_is_found(tmp_path: Path, module: str, line: str) -> None:
+    assert len(list(tidy.surfaces_apart(tree(tmp_path, **{module: line})))) == 1
+
+
+@pytest.mark.parametrize(
+    ("module", "line"),
+    [
+        ("surfaces__mcp__a", "from perdure.surfaces.mcp import tools\nfrom perdure.surfaces.client import Client"),
+        ("surfaces__http__a", "from perdure.surfaces import shared\nfrom . import shapes\nimport perdure.surfaces"),
+        ("surfaces__cli__mcp", "def f():\n    from perdure.surfaces.mcp.server import serve"),
+    ],
+)
+def test_a_surface_may_import_itself_and_what_surfaces_share(tmp_path: Path, module: str, line: str) -> None:
+    assert list(tidy.surfaces_apart(tree(tmp_path, **{module: line}))) == []
+
+
+VERBS = '''
+class Sessions:
+    def __init__(self, log, agents, attachments):
+        self.log = log
+        self.attachments = attachments
+        self.agents = agents
+        """The configured agents."""
+        self.names: list[str] = []
+        """What they are called."""
+
+    async def journal(self, session_id): ...
+
+    @property
+    def slots(self): ...
+
+    def _wait(self): ...
+
+
+class FollowedSession(Protocol):
+    last_seq: int
+
+    def follow(self, follower): ...
+'''
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "self._log.store.append(step)",
+        "request.app.state.store",
+        "x = self._hub.log",
+        "self.feed.newest()",
+        "self._journal.followers.add(self)",
+        "server.runners",
+        "sessions.facts.settings",
+        "verbs(request).attachments.keep(name)",
+        "self._sessions._wait()",
+        "request.app.state.sessions._wait()",
+        "(await sessions.journal(name)).record(step)",
+        "self._journals[0].token",
+    ],
+)
+def test_a_surface_that_uses_internals_of_the_runtime_is_found(tmp_path: Path, line: str) -> None:
+    assert len(list(tidy.verbs_only(tree(tmp_path, runtime__verbs__sessions=VERBS, surfaces__http__a=line)))) == 1
+    assert list(tidy.verbs_only(tree(tmp_path / "other", runtime__verbs__sessions=VERBS, runtime__a=line))) == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "sessions.agents.public(sessions.names[0])",
+        "verbs(request).slots",
+        "(await self._sessions.journal(name)).follow(self)",
+        "journal.last_seq",
+        "client.log(session_id)",
+        "parser.feed(data)",
+        "from perdure.surfaces.http import sessions\nsessions.ENDPOINTS",
+    ],
+)
+def test_a_surface_may_use_methods_and_documented_attributes_of_verbs(tmp_path: Path, line: str) -> None:
+    assert list(tidy.verbs_only(tree(tmp_path, runtime__verbs__sessions=VERBS, surfaces__http__a=line))) == []
+
+
+def test_in_a_client_the_names_of_verbs_have_no_special_meaning(tmp_path: Path) -> None:
+    lines = {"surfaces__cli__a": "sessions.sort()", "surfaces__a": "jobs.append(1)"}
+    assert list(tidy.verbs_only(tree(tmp_path, runtime__verbs__sessions=VERBS, **lines))) == []
+    uses_verbs = "from perdure.runtime.verbs.sessions import Sessions\nsessions.sort()"
+    assert len(list(tidy.verbs_only(tree(tmp_path, runtime__verbs__sessions=VERBS, surfaces__a=uses_verbs)))) == 1
 
 
 @pytest.mark.parametrize("line", ["import msgspec", "from perdure.core import errors", "def f():\n    import click"])
@@ -158,7 +256,7 @@ def test_a_test_that_sleeps_is_found(tmp_path: Path, line: str) -> None:
     assert len(list(tidy.sleeping(tree(tmp_path, tests__test_a=line)))) == 1
 
 
-def test_a_word_about_the_machine_it_was_written_on_is_found(tmp_path: Path) -> None:
+def test_a_path_of_the_machine_it_was_written_on_is_found(tmp_path: Path) -> None:
     project = tree(
         tmp_path,
         core__a="x = '/wor" + "k/main'\n",

@@ -1,4 +1,4 @@
-"""The token: which ones are taken, where they may come from, and what ends when another one is given."""
+"""The token: which ones are valid, where they may come from, and what a new token invalidates."""
 
 import os
 import secrets
@@ -14,7 +14,7 @@ GOOD = "a-token-of-21-letters"
 
 
 class Given(LiveServer):
-    """A server that is given its token in the way that a test chooses."""
+    """A server that gets its token in the way that a test chooses."""
 
     given_token = None
 
@@ -24,7 +24,7 @@ def environment(**more: str) -> dict[str, str]:
 
 
 def refused(data: Path, *options: str, **more: str) -> str:
-    """What a server says that does not start."""
+    """Return the error of a server that does not start."""
     command = ["serve", "--port", "0", "--data", str(data), *options]
     ended = warm.run(command, stdin="", env=environment(**more), cwd=data.parent, timeout_s=WAIT_S)
     assert ended.returncode == 1, ended.stdout
@@ -52,7 +52,7 @@ def test_a_token_that_is_weak_or_can_not_be_sent_is_refused(tmp_path: Path, toke
     assert not (tmp_path / "data" / "token").exists()
 
 
-def test_a_kept_token_that_is_too_short_is_refused_and_says_how_to_get_another(tmp_path: Path) -> None:
+def test_a_stored_token_that_is_too_short_is_refused_with_how_to_get_another(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("short\n")
     said = refused(tmp_path)
     assert str(tmp_path / "token") in said and "Delete the file" in said
@@ -105,7 +105,7 @@ def test_a_token_is_given_in_one_way_only(tmp_path: Path) -> None:
 
 
 @pytest.mark.full
-def test_another_token_ends_every_sign_in_that_was_made_with_the_one_before(tmp_path: Path) -> None:
+def test_a_new_token_ends_every_sign_in_made_with_the_old_one(tmp_path: Path) -> None:
     server = LiveServer(tmp_path / "data", NO_LIMITS).start()
     try:
         with signed_in(server) as browser:

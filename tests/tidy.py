@@ -1,11 +1,12 @@
-"""The house rules, as functions from a source tree to the places that break them.
+"""The project's own rules. Each is a function that yields the places in a source tree that break the rule.
 
-Above: test_tidy.py holds the project to them and shows that each one bites; `./run check` prints what they find.
-Below: the standard library's parser. It deliberately knows nothing of style that ruff already checks.
+Above: test_tidy.py applies the rules to the project and tests each rule; `./run check` prints what they find. Below:
+the standard library's parser. There are no rules about style here, because ruff checks it.
 """
 
 import ast
 import functools
+import itertools
 import re
 import sys
 from collections.abc import Callable, Iterator
@@ -13,33 +14,37 @@ from pathlib import Path
 from typing import NamedTuple
 
 PACKAGE = "perdure"
-# One noun in one file: a lower limit only makes satellites that take the whole of it as an argument.
+# One noun per file. A lower limit would only split a noun into files that pass the same object around.
 MAX_SOURCE_LINES = 600
 MAX_TEST_LINES = 600
 MAX_FUNCTION_LINES = 70
-# The keeper is one file by design: it is started by its path, without our packages. So its lease, which elsewhere would
-# be a file of its own, is in it too.
+# The keeper is one file by design: it is started by its path, without our packages. So it also contains its lease,
+# which would otherwise be a separate file.
 MAX_KEEPER_LINES = 760
 
-# Who may import what, inside the package; a name covers what is below it.
+# Allowed imports inside the package. A name includes everything below it; the longest name applies.
 LAYERS = {
     "core": ("core",),
     "drivers": ("core", "drivers"),
     "stores": ("core", "stores"),
     "rehearsal": ("rehearsal", "core.transcript_text"),
     "runtime": ("core", "drivers", "stores", "runtime", "config"),
-    "surfaces": ("core", "surfaces", "runtime.verbs", "runtime.log", "config"),
+    "surfaces": ("core", "surfaces", "runtime.verbs", "config"),
+    # These two are clients: they send requests to a server.
+    "surfaces.cli": ("core", "surfaces", "config"),
+    "surfaces.mcp": ("core", "surfaces", "config"),
     "config": ("core",),
     "web": (),
     "__main__": ("surfaces.cli",),
 }
-# The command line starts the server and the rehearsal agent, adds agents of the catalogue to the configuration, and its
-# doctor looks at disk, database and settings with the server's eyes; it moves a database while no server runs. Nothing
-# else on a surface may.
+# The command line starts the server and the rehearsal agent, asks drivers for their traits, and adds agents from the
+# catalogue to the configuration. Its doctor checks disk, database and settings with the server's code. It moves a
+# database while no server runs. No other surface may do this.
 EXCEPTIONS = {
     "surfaces.cli": (
         "server",
         "rehearsal",
+        "drivers",
         "runtime.agents.catalogue",
         "runtime.keeping.cgroups",
         "runtime.data.database_check",
@@ -52,6 +57,24 @@ EXCEPTIONS = {
         "stores.transfer_sqlite",
     )
 }
+# Packages that must not import each other. What they share is in modules directly under surfaces/.
+SURFACES = ("http", "cli", "mcp")
+# The command `perdure mcp` runs the MCP server.
+ACROSS_SURFACES = {("surfaces.cli.mcp", "mcp")}
+# The names under which surfaces use the verbs, and the class of each. A leading underscore doesn't matter.
+VERBS = {
+    "sessions": "Sessions",
+    "verbs": "Sessions",
+    "jobs": "Jobs",
+    "nodes": "Nodes",
+    "streams": "Streams",
+    "journal": "FollowedSession",
+    "journals": "FollowedSession",
+}
+# Attributes of runtime objects that no surface may use, whatever the object is called.
+INTERNALS = {"store", "journals", "followers", "runners", "eraser", "launcher", "placement", "quarantine"}
+# The same, but clients and parsers have methods with these names.
+INTERNALS_UNLESS_CALLED = {"log", "feed"}
 WIRES_EVERYTHING = "server"
 STANDARD_LIBRARY_ONLY = ("runtime.keeping.keeper",)
 
@@ -60,7 +83,7 @@ IMPURE_MODULES |= {"time"}
 CLOCK_CALLS = {"now", "today", "utcnow"}
 FORBIDDEN_NAMES = {"utils", "util", "helpers", "helper", "common", "misc"}
 PRINTERS = ("surfaces.cli", "rehearsal")
-# Written in pieces, so that this file does not break its own rule.
+# Split, so that this file doesn't break its own rule.
 FOREIGN_PATHS = re.compile(r"(?<![\w.\-/])/(?:wor" + r"k|roo" + r"t)/|\.\./share" + "d")
 TEXT_SUFFIXES = {".py", ".md", ".toml", ".sql", ".c", ".sh", ".ts", ".tsx", ".css", ".html", ""}
 TEXT_FOLDERS = ("src", "tests", "benchmarks", "docs", "deploy", "ui/src", ".ci")
@@ -76,7 +99,7 @@ class Breach(NamedTuple):
 
 
 class Source(NamedTuple):
-    """One parsed file. `module` is its name inside the package (`core.events`), or "" outside of it."""
+    """One parsed file. `module` is its name inside the package, such as `core.events`; "" for other files."""
 
     path: str
     module: str
@@ -93,7 +116,7 @@ def read(root: Path, folder: str) -> Iterator[Source]:
 
 @functools.cache
 def parsed(text: str, path: str) -> tuple[ast.Module, list[ast.AST]]:
-    """Once for all rules: the tree, and everything in it."""
+    """Parse a file once for all rules, and list its nodes."""
     tree = ast.parse(text, path)
     return tree, list(ast.walk(tree))
 
@@ -111,7 +134,7 @@ def within(module: str, names: tuple[str, ...]) -> bool:
 
 
 def imports(source: Source) -> Iterator[tuple[int, str]]:
-    """Every module that is imported, in functions and for type checking too, with what is taken from it."""
+    """Yield every import, including those in functions and for type checking, with the imported names."""
     for node in source.nodes:
         if isinstance(node, ast.Import):
             for alias in node.names:
@@ -119,7 +142,7 @@ def imports(source: Source) -> Iterator[tuple[int, str]]:
         elif isinstance(node, ast.ImportFrom):
             base = node.module or ""
             if node.level:
-                # In a package's __init__ one dot is the package itself; elsewhere it is the folder around.
+                # In the __init__ of a package, one dot is the package itself; elsewhere it is the parent package.
                 here = f"{PACKAGE}.{source.module}".strip(".").split(".")
                 up = node.level - 1 if source.path.endswith("__init__.py") else node.level
                 base = ".".join([*here[: len(here) - up], *([base] if base else [])])
@@ -132,29 +155,87 @@ def layers(root: Path) -> Iterator[Breach]:
     for source in read(root, f"src/{PACKAGE}"):
         if source.module in ("", WIRES_EVERYTHING):
             continue
-        allowed = LAYERS.get(source.module.split(".")[0])
-        if allowed is None:
-            yield Breach(source.path, 1, f"{source.module} has no place in the layers")
+        layer = max((name for name in LAYERS if within(source.module, (name,))), key=len, default=None)
+        if layer is None:
+            yield Breach(source.path, 1, f"{source.module} is in no layer; add it to LAYERS")
             continue
         extra = next((names for name, names in EXCEPTIONS.items() if within(source.module, (name,))), ())
         for line, name in imports(source):
             if not name.startswith(PACKAGE + "."):
                 continue
             inner = name.removeprefix(PACKAGE + ".")
-            if not inner.startswith("_") and not within(inner, (*allowed, *extra)):
+            if not inner.startswith("_") and not within(inner, (*LAYERS[layer], *extra)):
                 yield Breach(source.path, line, f"{source.module} must not import {inner}")
 
 
-def verbs_only(root: Path) -> Iterator[Breach]:
-    """A surface calls verbs. It never reaches through them into the log's store."""
+def surfaces_apart(root: Path) -> Iterator[Breach]:
+    """Surfaces don't import each other, and what they share imports none of them."""
     for source in read(root, f"src/{PACKAGE}/surfaces"):
+        own = source.module.split(".")[1:2]
+        for line, name in imports(source):
+            package, layer, *other = name.split(".")[:3] + [""] * 2
+            if (package, layer) != (PACKAGE, "surfaces") or other[0] not in SURFACES:
+                continue
+            if [other[0]] != own and (source.module, other[0]) not in ACROSS_SURFACES:
+                yield Breach(source.path, line, f"{source.module} must not import {name.removeprefix(PACKAGE + '.')}")
+
+
+def verbs_only(root: Path) -> Iterator[Breach]:
+    """A surface uses only methods and documented attributes of the verbs, never the store, the log or other internals.
+    A parser can't know types, so this goes by the names of variables; the type checker does the rest."""
+    members = verb_members(root)
+    for source in read(root, f"src/{PACKAGE}/surfaces"):
+        imported = list(imports(source))
+        modules = {name.rpartition(".")[2] for _, name in imported}
+        is_server = within(source.module, ("surfaces.http",)) or any(".runtime.verbs." in name for _, name in imported)
+        called = {id(node.func) for node in source.nodes if isinstance(node, ast.Call)}
         for node in source.nodes:
-            if isinstance(node, ast.Attribute) and node.attr == "store" and ast.unparse(node.value).endswith("log"):
+            if not isinstance(node, ast.Attribute):
+                continue
+            is_internal = node.attr in INTERNALS or (node.attr in INTERNALS_UNLESS_CALLED and id(node) not in called)
+            if is_server and not (isinstance(node.value, ast.Name) and node.value.id in modules):
+                known = members.get(VERBS.get(name_of(node.value), ""))
+                is_internal |= known is not None and node.attr not in known
+            if is_internal:
                 yield Breach(source.path, node.lineno, f"a surface must call a verb instead of {ast.unparse(node)}")
 
 
+def verb_members(root: Path) -> dict[str, set[str]]:
+    """By class in runtime/verbs: its public methods, and those public attributes that have a docstring."""
+    found: dict[str, set[str]] = {}
+    for source in read(root, f"src/{PACKAGE}/runtime/verbs"):
+        for node in source.nodes:
+            if isinstance(node, ast.ClassDef):
+                names = {name for part in node.body for name in public_names(part)}
+                found[node.name] = {name for name in names if not name.startswith("_")}
+    return found
+
+
+def public_names(part: ast.stmt) -> Iterator[str]:
+    """The names that one statement of a class defines."""
+    if isinstance(part, ast.FunctionDef | ast.AsyncFunctionDef):
+        yield part.name
+        if part.name == "__init__":
+            for first, second in itertools.pairwise(part.body):
+                targets = first.targets if isinstance(first, ast.Assign) else [getattr(first, "target", None)]
+                is_documented = isinstance(second, ast.Expr) and isinstance(second.value, ast.Constant)
+                yield from (target.attr for target in targets if is_documented and isinstance(target, ast.Attribute))
+    elif isinstance(part, ast.AnnAssign) and isinstance(part.target, ast.Name):
+        yield part.target.id
+
+
+def name_of(value: ast.expr) -> str:
+    """The name of a variable, attribute or function, also if it is called, awaited or indexed."""
+    match value:
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            return name.strip("_")
+        case ast.Call(func=inner) | ast.Await(value=inner) | ast.Subscript(value=inner):
+            return name_of(inner)
+    return ""
+
+
 def standard_library_only(root: Path) -> Iterator[Breach]:
-    """The keeper runs without our packages: it imports only the standard library."""
+    """The keeper runs without our packages, so it imports only the standard library."""
     for source in read(root, f"src/{PACKAGE}"):
         if source.module not in STANDARD_LIBRARY_ONLY:
             continue
@@ -164,7 +245,7 @@ def standard_library_only(root: Path) -> Iterator[Breach]:
 
 
 def purity(root: Path) -> Iterator[Breach]:
-    """core does no I/O, reads no clock, makes nothing random and logs nothing."""
+    """core does no I/O, uses no clock or random numbers, and logs nothing."""
     for source in read(root, f"src/{PACKAGE}/core"):
         for line, name in imports(source):
             if name.split(".")[0] in IMPURE_MODULES:
@@ -175,7 +256,7 @@ def purity(root: Path) -> Iterator[Breach]:
 
 
 def sizes(root: Path) -> Iterator[Breach]:
-    """A file is read in one sitting and a function fits a screen."""
+    """Files and functions have a limited length."""
     for folder, limit in (("src", MAX_SOURCE_LINES), ("tests", MAX_TEST_LINES)):
         for source in read(root, folder):
             count = source.text.count("\n")
@@ -192,16 +273,16 @@ def sizes(root: Path) -> Iterator[Breach]:
 
 
 def names(root: Path) -> Iterator[Breach]:
-    """A file is named after its noun, not after being handy."""
+    """A file is named after its subject, never `utils` or the like."""
     for folder in ("src", "tests", "benchmarks"):
         for path in sorted((root / folder).rglob("*.py")):
             for part in path.relative_to(root).with_suffix("").parts:
                 if part.removeprefix("test_").strip("_") in FORBIDDEN_NAMES:
-                    yield Breach(str(path.relative_to(root)), 1, f"the name {part} says nothing")
+                    yield Breach(str(path.relative_to(root)), 1, f"{part} is not a name for a subject")
 
 
 def docstrings(root: Path) -> Iterator[Breach]:
-    """Each module says what it is. An empty __init__.py has nothing to say."""
+    """Each module has a docstring, except an empty __init__.py."""
     for folder in ("src", "tests", "benchmarks"):
         for source in read(root, folder):
             if source.text.strip() and not ast.get_docstring(source.tree):
@@ -209,7 +290,7 @@ def docstrings(root: Path) -> Iterator[Breach]:
 
 
 def printing(root: Path) -> Iterator[Breach]:
-    """Only the command line and the rehearsal agent speak to a terminal."""
+    """Only the command line and the rehearsal agent print to a terminal."""
     for source in read(root, "src"):
         if within(source.module, PRINTERS):
             continue
@@ -219,12 +300,12 @@ def printing(root: Path) -> Iterator[Breach]:
 
 
 def swallowing(root: Path) -> Iterator[Breach]:
-    """An error of any kind is never dropped without a word."""
+    """No handler silently swallows every kind of exception."""
     for folder in ("src", "tests", "benchmarks"):
         for source in read(root, folder):
             for node in source.nodes:
                 if isinstance(node, ast.ExceptHandler) and catches_all(node.type) and does_nothing(node.body):
-                    yield Breach(source.path, node.lineno, "an exception of any kind is swallowed")
+                    yield Breach(source.path, node.lineno, "this swallows every exception")
 
 
 def catches_all(kind: ast.expr | None) -> bool:
@@ -242,7 +323,7 @@ def does_nothing(body: list[ast.stmt]) -> bool:
 
 
 def sleeping(root: Path) -> Iterator[Breach]:
-    """A test waits for an event, never for a while."""
+    """A test waits for an event and never sleeps."""
     for source in read(root, "tests"):
         for line, name in imports(source):
             if name == "time.sleep":
@@ -253,7 +334,7 @@ def sleeping(root: Path) -> Iterator[Breach]:
 
 
 def foreign_paths(root: Path) -> Iterator[Breach]:
-    """The project speaks of itself alone, not of the machine that it was written on."""
+    """No file contains paths of the machine on which it was written."""
     files = [path for path in root.glob("*") if path.is_file()]
     for folder in TEXT_FOLDERS:
         files += [path for path in (root / folder).rglob("*") if path.is_file() and "__pycache__" not in path.parts]
@@ -263,11 +344,12 @@ def foreign_paths(root: Path) -> Iterator[Breach]:
         for number, line in enumerate(path.read_text(encoding="utf-8").split("\n"), 1):
             found = FOREIGN_PATHS.search(line)
             if found:
-                yield Breach(str(path.relative_to(root)), number, f"speaks of {found.group()}")
+                yield Breach(str(path.relative_to(root)), number, f"contains the path {found.group()}")
 
 
 RULES: tuple[Callable[[Path], Iterator[Breach]], ...] = (
     layers,
+    surfaces_apart,
     verbs_only,
     standard_library_only,
     purity,

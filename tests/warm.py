@@ -1,9 +1,9 @@
-"""Commands and servers that start at once: a process that has imported Perdure forks for each of them.
+"""Commands and servers that start fast, because they are forked from a process that has already imported Perdure.
 
 Above: tests that run many commands or kill many servers. Below: multiprocessing's fork server. Each command is a
-process with arguments, environment, directory, session and streams of its own; only its imports, nearly all of what it
-costs, are done before. It is not for terminals, nor for limits and masks that are inherited: what needs those is
-started as people start it.
+process with its own arguments, environment, directory, session and streams. Only its imports, which are nearly all of
+its cost, are already done. Tests that need a terminal, or inherited limits and masks, must start commands like users
+do.
 """
 
 import multiprocessing
@@ -28,7 +28,7 @@ LATE_IMPORTS = (
     "rich.table",
     "uvicorn.lifespan.off",
 )
-"""What commands import when they need it."""
+"""Modules that commands import lazily."""
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(
     [
@@ -41,7 +41,7 @@ CONTEXT.set_forkserver_preload(
 
 
 def start(arguments: list[str], streams: Sequence[str | Connection], env: dict[str, str], cwd: Path) -> BaseProcess:
-    """`perdure ARGUMENTS`, with files or pipes for its stdin, stdout and stderr."""
+    """Start `perdure ARGUMENTS`, with files or pipes for its stdin, stdout and stderr."""
     process = CONTEXT.Process(target=_command, args=(arguments, streams, env, str(cwd)), daemon=True)
     process.start()
     return process
@@ -50,7 +50,7 @@ def start(arguments: list[str], streams: Sequence[str | Connection], env: dict[s
 def run(
     arguments: list[str], *, stdin: str, env: dict[str, str], cwd: Path, timeout_s: float
 ) -> subprocess.CompletedProcess[str]:
-    """`perdure ARGUMENTS`, as `subprocess.run` would with captured output."""
+    """Run `perdure ARGUMENTS` like `subprocess.run` with captured output."""
     with tempfile.TemporaryDirectory() as folder:
         paths = [os.path.join(folder, name) for name in ("stdin", "stdout", "stderr")]
         Path(paths[0]).write_bytes(stdin.encode())
@@ -65,7 +65,7 @@ def run(
 
 
 class Server:
-    """`perdure serve ARGUMENTS`, with what a test uses of `subprocess.Popen`."""
+    """`perdure serve ARGUMENTS`, with the parts of `subprocess.Popen` that tests use."""
 
     def __init__(self, arguments: list[str], *, env: dict[str, str], log: Path) -> None:
         reader, writer = CONTEXT.Pipe(duplex=False)

@@ -1,7 +1,7 @@
-"""Every setting, with its unit, its default and a sentence. docs/settings.md is generated from this file.
+"""All settings, each with its unit, default and description. docs/settings.md is generated from this file.
 
-Read once at the start from `perdure.toml`, then from the environment and the command line; nothing else reads the
-environment. Unknown settings are refused, so that a misspelt one is noticed.
+The server reads `perdure.toml` once at startup; options and environment variables of the command line override it. An
+unknown setting is an error, to catch spelling mistakes.
 """
 
 import os
@@ -13,8 +13,8 @@ import msgspec
 from msgspec import Meta, Struct
 
 from perdure.core.addresses import host_of, is_origin
-from perdure.core.misfits import what_is_wrong
 from perdure.core.permissions import Rule
+from perdure.core.validation import what_is_wrong
 
 DEFAULT_PORT = 7433
 MIB = 1024 * 1024
@@ -23,74 +23,92 @@ SLOTS_REPLACING = 1
 
 
 class ConfigError(Exception):
-    """The configuration can't be used; the message says where and what to do."""
+    """The configuration is invalid; the message says where, and what to do."""
 
 
-# Thirty years: beyond it a moment can't be written as a date.
+# About thirty years. A larger value could give a date that can't be represented.
 Seconds = Annotated[float, Meta(ge=0, le=1_000_000_000)]
 NonNegative = Annotated[int, Meta(ge=0)]
 Positive = Annotated[int, Meta(ge=1)]
 
 
 class Limits(Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Clocks and what they do. Given for the server, and for a project or a session where it should differ."""
+    """Timeouts and limits, and what happens when they are reached. A project or a session can override each of them."""
 
     turn_timeout_s: Annotated[
         Seconds | None,
         Meta(
-            description="A turn is stopped after this long without a sign of life: its agent shows nothing, and no "
-            "tool that it runs uses the processor. Waiting for a person does not count. 0: never."
+            description="Stop a turn after this long without activity: no output from the agent, and no CPU time used "
+            "by its tools. Time spent waiting for a person doesn't count. 0: never."
         ),
     ] = None
     turn_limit_s: Annotated[
         Seconds | None,
         Meta(
-            description="A turn is stopped after this long, even if it is working. Waiting for a person does not "
-            "count. 0: no limit."
+            description="Stop a turn after this total time, even if it is active. Time spent waiting for a person "
+            "doesn't count. 0: no limit."
         ),
     ] = None
     idle_timeout_s: Annotated[
-        Seconds | None, Meta(description="A process that has had nothing to do for this long is suspended. 0: never.")
+        Seconds | None, Meta(description="Suspend an agent process that has been idle for this long. 0: never.")
     ] = None
     lifetime_s: Annotated[
         Seconds | None,
-        Meta(description="A process older than this is suspended after its turn; see `on_lifetime`. 0: never."),
+        Meta(
+            description="Suspend an agent process that is older than this, once its turn is over; see `on_lifetime`. "
+            "0: never."
+        ),
     ] = None
     silence_s: Annotated[
-        Seconds | None, Meta(description="A running turn that shows nothing for this long is reported. 0: never.")
+        Seconds | None,
+        Meta(
+            description="Report a running turn that produces no output for this long; doesn't apply while a tool runs. "
+            "0: never."
+        ),
     ] = None
     on_silence: Annotated[
-        Literal["report", "abort"] | None, Meta(description="Whether a silent turn is only reported, or stopped.")
+        Literal["report", "abort"] | None,
+        Meta(description="What happens after `silence_s`: `report` the turn, or `abort` it."),
     ] = None
     on_idle: Annotated[
         Literal["suspend", "end"] | None,
-        Meta(description="Whether the idle clock suspends the process or ends the session, with or without a process."),
+        Meta(
+            description="What happens after `idle_timeout_s`: `suspend` the process, or `end` the session, even if it "
+            "has no process."
+        ),
     ] = None
     on_lifetime: Annotated[
         Literal["suspend", "end"] | None,
         Meta(
-            description="Whether the lifetime clock suspends the process, measured from its start, or ends the "
-            "session, with or without a process, measured from its first turn."
+            description="What happens after `lifetime_s`: `suspend` the process, measured from its start; or `end` the "
+            "session, measured from its first turn, even if it has no process."
         ),
     ] = None
     on_full: Annotated[
         Literal["refuse", "replace"] | None,
         Meta(
-            description="With no free slot: `refuse` lets the message wait, or refuses it where its sender wants that "
-            "(`when_full`); `replace` ends the session that was active longest ago. With `replace` every session that "
-            "has not ended takes a slot."
+            description="What happens if no slot is free. `refuse`: the message waits, or is refused if its sender "
+            "asked for that (`when_full`). `replace`: the least recently active session is ended; every session that "
+            "has not ended holds a slot."
         ),
     ] = None
-    count_idle: Annotated[bool | None, Meta(description="Whether idle sessions count as taken slots.")] = None
+    count_idle: Annotated[
+        bool | None, Meta(description="Whether every session that has not ended holds a slot, even if it is idle.")
+    ] = None
     on_limit: Annotated[
         Literal["stop", "continue"] | None,
-        Meta(description="After a usage limit: stay idle, or continue when it resets, if the agent reports it so."),
+        Meta(
+            description="What happens after a usage limit: `stop` and stay idle, or `continue` when the limit resets, "
+            "if the agent reports the time."
+        ),
     ] = None
     limit_retries: Annotated[
-        NonNegative | None, Meta(description="How often in a row a session goes on by itself after a usage limit.")
+        NonNegative | None,
+        Meta(description="How many times in a row a session continues automatically after a usage limit."),
     ] = None
     memory_limit_mb: Annotated[
-        NonNegative | None, Meta(description="An agent whose processes use more memory is ended. 0: no limit.")
+        NonNegative | None,
+        Meta(description="Kill an agent if its processes together use more memory than this. 0: no limit."),
     ] = None
 
 
@@ -112,92 +130,105 @@ DEFAULT_LIMITS = Limits(
 
 
 class ServerSettings(Struct, kw_only=True, forbid_unknown_fields=True):
-    """The server as a whole."""
+    """Settings of the whole server."""
 
     slots: Annotated[
         NonNegative | None,
         Meta(
-            description="How many turns may run at once; those that wait for a person do not count. 0: no limit. "
-            'By default 3, or 1 with `on_full = "replace"`.'
+            description="How many turns may run at the same time, not counting turns that wait for a person. "
+            '0: no limit. Default: 3, or 1 with `on_full = "replace"`.'
         ),
     ] = None
     project_slots: Annotated[
         int,
-        Meta(ge=0, description="The same for each configured project. Sessions without one do not count. 0: no limit."),
+        Meta(ge=0, description="The same per configured project. Sessions without a project don't count. 0: no limit."),
     ] = 1
-    agent: Annotated[str | None, Meta(description="The agent of sessions that name none.")] = None
+    agent: Annotated[str | None, Meta(description="The default agent for new sessions.")] = None
     on_restart: Annotated[
         Literal["continue", "end"],
-        Meta(description="Whether a restarted server goes on with its sessions or ends them."),
+        Meta(description="What the server does with its sessions when it restarts: `continue` or `end` them."),
     ] = "continue"
     durability: Annotated[
-        Literal["normal", "full"], Meta(description="`full` survives a power cut, and costs throughput.")
+        Literal["normal", "full"],
+        Meta(description="`full`: acknowledged writes survive a power failure, at the cost of throughput."),
     ] = "normal"
-    max_message_bytes: Annotated[int, Meta(ge=1, description="A larger message or request is refused (413).")] = MIB
+    max_message_bytes: Annotated[
+        int, Meta(ge=1, description="Maximum size of a message or request. Larger ones are refused (413).")
+    ] = MIB
     max_attachment_bytes: Annotated[
-        int, Meta(ge=0, description="Files that are sent inside a message, all together. More is refused (413).")
+        int, Meta(ge=0, description="Maximum total size of the files in one message. More is refused (413).")
     ] = 10 * MIB
     allowed_hosts: Annotated[
-        list[str], Meta(description="Host names besides this machine's own under which the server may be reached.")
+        list[str],
+        Meta(description="Host names that the server accepts in requests, in addition to this machine's own."),
     ] = []
     allowed_origins: Annotated[
         list[str],
         Meta(
-            description="Origins of front ends elsewhere that may use the API with the token, such as "
+            description="Origins of front ends on other servers that may use the API with the token, such as "
             "`https://team.example.com`."
         ),
     ] = []
     behind_proxy: Annotated[
-        bool, Meta(description="A reverse proxy with TLS is in front: sign-in cookies are for HTTPS only.")
+        bool, Meta(description="Set this behind a reverse proxy with TLS: sign-in cookies are then for HTTPS only.")
     ] = False
     insecure_http: Annotated[
-        bool, Meta(description="Serve plain HTTP on an address that others can reach, on a network that you trust.")
+        bool,
+        Meta(description="Allow plain HTTP on an address that other machines can reach. Use it on trusted networks."),
     ] = False
     abort_grace_s: Annotated[
-        Seconds, Meta(description="How long an agent may take to stop when asked, before it is ended.")
+        Seconds, Meta(description="How long an agent may take to stop when asked, before its process is ended.")
     ] = 10
     stuck_s: Annotated[
         Seconds,
-        Meta(description="A streaming Claude that takes a message and shows nothing of it for this long is replaced."),
+        Meta(
+            description="If a streaming Claude doesn't react to a message for this long, fall back to one process per "
+            "turn. 0: never."
+        ),
     ] = 60
     start_timeout_s: Annotated[Seconds, Meta(description="How long an agent may take to open its session.")] = 90
     eof_grace_s: Annotated[
-        Seconds, Meta(description="How long an agent may take to end after its input is closed.")
+        Seconds, Meta(description="How long an agent may take to exit after its input is closed, before SIGTERM.")
     ] = 5
-    term_grace_s: Annotated[Seconds, Meta(description="How long it may take after SIGTERM, before SIGKILL.")] = 2
+    term_grace_s: Annotated[
+        Seconds, Meta(description="How long an agent may take to exit after SIGTERM, before SIGKILL.")
+    ] = 2
     orphan_quiet_s: Annotated[
-        Seconds, Meta(description="With no server: an agent that writes nothing for this long is ended.")
+        Seconds, Meta(description="While no server runs: end an agent that produces no output for this long.")
     ] = 900
-    orphan_max_s: Annotated[Seconds, Meta(description="With no server: how long an agent may go on at all.")] = 7200
+    orphan_max_s: Annotated[
+        Seconds, Meta(description="While no server runs: how long an agent may keep running at most.")
+    ] = 7200
     orphan_prompt_s: Annotated[
-        Seconds, Meta(description="With no server: how long an agent waits for a person's answer.")
+        Seconds, Meta(description="While no server runs: how long an agent waits for a person's answer.")
     ] = 86400
-    spool_limit_mb: Annotated[int, Meta(ge=1, description="Output not yet stored before an agent is made to wait.")] = (
-        256
-    )
-    disk_floor_mb: Annotated[int, Meta(ge=0, description="Free disk space below which agents are made to wait.")] = 64
+    spool_limit_mb: Annotated[
+        int, Meta(ge=1, description="How much unstored output an agent may produce before it is paused.")
+    ] = 256
+    disk_floor_mb: Annotated[int, Meta(ge=0, description="Pause agents while less disk space than this is free.")] = 64
     replay_limit_events: Annotated[
-        int, Meta(ge=0, description="A viewer that missed more events than this gets a snapshot instead.")
+        int, Meta(ge=0, description="A viewer that missed more events than this gets a snapshot instead of a replay.")
     ] = 10_000
-    heartbeat_s: Annotated[float, Meta(gt=0, description="How often a stream shows that it is alive.")] = 15
+    heartbeat_s: Annotated[float, Meta(gt=0, description="How often a stream sends a heartbeat.")] = 15
     node_name: Annotated[
-        str | None, Meta(description="What people call this node. By default the machine's name and the port.")
+        str | None, Meta(description="This node's display name. Default: the machine's name and the port.")
     ] = None
     labels: Annotated[
-        list[str], Meta(description="What this node offers; a session with `node:LABEL` among its labels runs there.")
+        list[str], Meta(description="This node's labels. A session with the label `node:LABEL` runs on such a node.")
     ] = []
     workdirs: Annotated[
         Literal["local", "shared"],
         Meta(
-            description="With several nodes: `local` keeps a session on the node that has its directory; `shared` says "
-            "that every node sees the same directories, so another node may take a session over."
+            description="With several nodes. `local`: a session stays on the node that has its directory. `shared`: "
+            "all nodes see the same directories, so another node can take a session over."
         ),
     ] = "local"
     workspaces: Annotated[
         str | None,
         Meta(
-            description="Where sessions without a working directory get theirs, absolute. By default in the data "
-            'directory; required with `workdirs = "shared"`, where every node must see it.'
+            description="Absolute path of the directory in which Perdure creates workspaces, for sessions without a "
+            "working directory. Default: in the data directory. Required with "
+            '`workdirs = "shared"`; every node must see it.'
         ),
     ] = None
     takeover_after_s: Annotated[
@@ -205,23 +236,27 @@ class ServerSettings(Struct, kw_only=True, forbid_unknown_fields=True):
         Meta(
             ge=2,
             le=86_400,
-            description='With `workdirs = "shared"`: take over the sessions of a node that shows no sign of life for '
-            "this long. Set it above the time that your database needs for a failover.",
+            description='With `workdirs = "shared"`: take over the sessions of a node that has sent no heartbeat for '
+            "this long. Set it longer than a failover of your database takes.",
         ),
     ] = 30
     placement_patience_s: Annotated[
         Seconds,
-        Meta(description="How long other nodes leave a waiting message to the node that ran its session last."),
+        Meta(description="How long other nodes leave a waiting message to the node that last ran its session."),
     ] = 2
     database_connections: Annotated[
         int,
-        Meta(ge=3, le=100, description="How many connections to PostgreSQL this node opens, besides two to listen."),
+        Meta(
+            ge=3,
+            le=100,
+            description="How many connections to PostgreSQL this node opens, plus two that listen for notifications.",
+        ),
     ] = 6
     database_listen: Annotated[
         str | None,
         Meta(
-            description="The address of PostgreSQL itself, where `--database` leads to a transaction pooler: "
-            "notifications can't pass one."
+            description="PostgreSQL's own address. Set it if `--database` points to a transaction pooler, which can't "
+            "forward notifications."
         ),
     ] = None
 
@@ -230,146 +265,150 @@ class ServerSettings(Struct, kw_only=True, forbid_unknown_fields=True):
             raise ValueError(f"workspaces: {self.workspaces!r} is not an absolute path")
         for host in self.allowed_hosts:
             if host_of(host) is None:
-                raise ValueError(f"allowed_hosts: {host!r} is not a host name; write it as in perdure.example.com")
+                raise ValueError(f"allowed_hosts: {host!r} is not a host name such as perdure.example.com")
         for origin in self.allowed_origins:
             if origin == "*":
                 raise ValueError(
-                    "allowed_origins: '*' would admit every site; name each origin, such as https://team.example.com"
+                    "allowed_origins: '*' would allow every site; list each origin, such as https://team.example.com"
                 )
             if not is_origin(origin):
                 raise ValueError(
-                    f"allowed_origins: {origin!r} is not an origin; write scheme, host and port as a browser does, "
-                    "such as https://team.example.com or http://localhost:5173"
+                    f"allowed_origins: {origin!r} is not an origin; give the scheme, host and port as a browser sends "
+                    "them, such as https://team.example.com or http://localhost:5173"
                 )
 
 
 SESSION_VARIABLE = "PERDURE_SESSION"
-"""Says to a program that an agent is given which session it is for."""
+"""The environment variable that tells an agent's MCP server which session it belongs to."""
 
 
 class McpServer(Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """An MCP server that agents are given: a program, or an address."""
+    """An MCP server for agents: either a program to start or the URL of a running server."""
 
     command: Annotated[list[str], Meta(description="The program and its arguments.")] = []
-    env: Annotated[dict[str, str], Meta(description="Environment for the program.")] = {}
-    url: Annotated[str | None, Meta(description="The address of a server that runs already.")] = None
-    transport: Annotated[Literal["http", "sse"], Meta(description="How the address is spoken to.")] = "http"
-    headers: Annotated[dict[str, str], Meta(description="Headers for the address.")] = {}
+    env: Annotated[dict[str, str], Meta(description="Environment variables for the program.")] = {}
+    url: Annotated[str | None, Meta(description="The URL of a running server.")] = None
+    transport: Annotated[Literal["http", "sse"], Meta(description="The transport for `url`.")] = "http"
+    headers: Annotated[dict[str, str], Meta(description="HTTP headers for requests to `url`.")] = {}
 
     def __post_init__(self) -> None:
         if bool(self.command) == (self.url is not None):
-            raise ValueError("an MCP server has either a command or a url")
+            raise ValueError("an MCP server needs either a command or a url")
 
 
 class AgentOptions(Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What only perdure.toml may say of how an agent runs: some of it runs code or skips questions."""
+    """How an agent runs. Only perdure.toml can set these options, because some of them run code or skip prompts."""
 
     trust_project_settings: Annotated[
         bool | None,
-        Meta(description="Heed the settings that lie in the working directory. Their hooks run without asking."),
+        Meta(description="Use the agent settings found in the working directory. Their hooks run without asking."),
     ] = None
-    agent_teams: Annotated[bool | None, Meta(description="Turn Claude Code's experimental agent teams on.")] = None
-    extra_args: Annotated[list[str], Meta(description="More arguments for the agent's command line.")] = []
+    agent_teams: Annotated[bool | None, Meta(description="Enable Claude Code's experimental agent teams.")] = None
+    extra_args: Annotated[list[str], Meta(description="Extra arguments for the agent's command line.")] = []
     mcp_servers: Annotated[dict[str, McpServer], Meta(description="MCP servers by name; see below.")] = {}
 
 
 class ProjectOptions(AgentOptions, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What only perdure.toml may say of how agents run in a project; it goes before the agent's own options."""
+    """How agents run in a project; overrides the agent's own options. Only perdure.toml can set these options."""
 
     skip_permissions: Annotated[bool, Meta(description="Let agents do everything here without asking.")] = False
     env: Annotated[
-        dict[str, str], Meta(description="Environment for every agent here, such as a CLAUDE_CONFIG_DIR of its own.")
+        dict[str, str],
+        Meta(description="Environment variables for every agent here, such as a separate CLAUDE_CONFIG_DIR."),
     ] = {}
 
 
 class AgentSettings(Struct, kw_only=True, forbid_unknown_fields=True):
-    """One agent: a name for a driver and a command. An agent that is known by name may leave out either or both: then
-    what is given here goes on top of what is known of it, its environment and its mode included."""
+    """One agent: a driver and a command under a name. If the name is a known agent's, you can leave out either or
+    both: Perdure then uses its built-in settings for that agent, and the ones given here override them."""
 
     driver: Annotated[
         str,
         Meta(
-            description="How it is spoken to: `acp`, `claude-stream`, `claude-resume`, or `claude`, which leaves the "
-            "choice between the last two to the project or to SESSION_RUNNER_MODE. By default that of the known agent."
+            description="The protocol: `acp`, `claude-stream`, `claude-resume`, or `claude`, which leaves the choice "
+            "between the last two to the project or to SESSION_RUNNER_MODE. Default: the known agent's driver."
         ),
     ] = ""
     command: Annotated[
         list[str],
-        Meta(description="The program and its arguments; `~/` is HOME. By default that of the known agent."),
+        Meta(description="The program and its arguments; `~/` is HOME. Default: the known agent's command."),
     ] = []
     fallbacks: Annotated[
         list[list[str]],
         Meta(
-            description="Commands to try, in order, where the first program is not there, too old or broken. By "
-            "default where the installers of a known program put it."
+            description="Commands to try, in order, if the program is missing, too old or broken. Default: the places "
+            "where a known program's installers put it."
         ),
     ] = []
-    env: Annotated[dict[str, str], Meta(description="Environment, besides a small base (PATH, HOME, LANG ...).")] = {}
-    resume: Annotated[Literal["auto", "never"], Meta(description="`never`: each turn gets the full transcript.")] = (
-        "auto"
-    )
+    env: Annotated[
+        dict[str, str],
+        Meta(description="Environment variables, in addition to a small base set (PATH, HOME, LANG ...)."),
+    ] = {}
+    resume: Annotated[
+        Literal["auto", "never"],
+        Meta(description="`never`: don't resume native sessions; each turn gets the full transcript."),
+    ] = "auto"
     transcript_tokens: Annotated[
         Positive | None,
         Meta(
-            description="How much of a long history it is told, in tokens. By default half of what its model was seen "
-            "to hold, or 100,000.",
+            description="Maximum size of a transcript, in tokens. Default: half of the model's context window, or "
+            "100,000 if its size is not known.",
         ),
     ] = None
-    model_transcript_tokens: Annotated[dict[str, Positive], Meta(description="The same by model.")] = {}
+    model_transcript_tokens: Annotated[dict[str, Positive], Meta(description="The same per model.")] = {}
     prewarm: Annotated[
-        bool | None, Meta(description="Start it when a session is created. By default a streaming Claude is.")
+        bool | None,
+        Meta(description="Start the agent when a session is created. Default: only for a streaming Claude."),
     ] = None
     shared: Annotated[
-        bool, Meta(description="One process for all sessions in the same directory; for agents that speak ACP.")
+        bool,
+        Meta(description="Let several sessions in the same directory and project share one process; ACP agents only."),
     ] = False
-    model: Annotated[str | None, Meta(description="The model of sessions that name none.")] = None
-    mode: Annotated[str | None, Meta(description="The mode of sessions that name none.")] = None
-    options: Annotated[AgentOptions, Meta(description="How it runs; see below.")] = msgspec.field(
+    model: Annotated[str | None, Meta(description="The default model for sessions with this agent.")] = None
+    mode: Annotated[str | None, Meta(description="The default mode for sessions with this agent.")] = None
+    options: Annotated[AgentOptions, Meta(description="How the agent runs; see below.")] = msgspec.field(
         default_factory=AgentOptions
     )
-
-    def __post_init__(self) -> None:
-        if self.shared and self.driver not in ("", "acp"):
-            raise ValueError("shared is only for agents with driver acp: others have a process for each session")
 
 
 class ProjectSettings(Struct, kw_only=True, forbid_unknown_fields=True):
     """A working directory with a name and defaults for its sessions."""
 
-    path: Annotated[str, Meta(description="The working directory, absolute.")]
-    name: Annotated[str | None, Meta(description="What people call it; the key if left out.")] = None
-    agent: Annotated[str | None, Meta(description="The agent of its sessions.")] = None
+    path: Annotated[str, Meta(description="Absolute path of the working directory.")]
+    name: Annotated[str | None, Meta(description="Display name. Default: the key.")] = None
+    agent: Annotated[str | None, Meta(description="The default agent for sessions in this project.")] = None
     permissions: Annotated[
-        list[Rule], Meta(description="Rules that answer permission prompts; the first match wins.")
+        list[Rule], Meta(description="Rules that answer permission requests; the first match wins.")
     ] = []
-    limits: Annotated[Limits, Meta(description="Where its clocks differ from the server's.")] = msgspec.field(
+    limits: Annotated[Limits, Meta(description="Limits that override the server's.")] = msgspec.field(
         default_factory=Limits
     )
-    instructions: Annotated[str | None, Meta(description="Told to the agent with each message.")] = None
+    instructions: Annotated[str | None, Meta(description="Added to every message to the agent.")] = None
     kickoff: Annotated[
         str | None,
         Meta(
-            description="A template for a session's first message, with places for {project}, {path}, {title}, {date} "
-            "and {message}."
+            description="A template for a session's first message, with the placeholders {project}, {path}, {title}, "
+            "{date} and {message}."
         ),
     ] = None
     history_scope: Annotated[
         Literal["all", "agent"],
         Meta(
-            description="What an agent is given of the history: all of it, or only what follows the last answer of "
-            "another agent."
+            description="How much of the history an agent gets. `all`: every turn. `agent`: only the turns after the "
+            "last answer of another agent."
         ),
     ] = "all"
-    resume: Annotated[Literal["auto", "never"], Meta(description="`never`: each turn gets the full transcript.")] = (
-        "auto"
-    )
+    resume: Annotated[
+        Literal["auto", "never"],
+        Meta(description="`never`: don't resume native sessions; each turn gets the full transcript."),
+    ] = "auto"
     runner_mode: Annotated[
         Literal["streaming", "resume"] | None,
-        Meta(description="How Claude Code runs here: one process for all turns, or one for each."),
+        Meta(description="How Claude Code runs here: `streaming`, one process for all turns; `resume`, one per turn."),
     ] = None
-    options: Annotated[ProjectOptions, Meta(description="How agents run here, on top of the agent's own.")] = (
-        msgspec.field(default_factory=ProjectOptions)
-    )
+    options: Annotated[
+        ProjectOptions, Meta(description="How agents run here; these override the agent's own options.")
+    ] = msgspec.field(default_factory=ProjectOptions)
 
 
 class Config(Struct, kw_only=True, forbid_unknown_fields=True):
@@ -380,14 +419,14 @@ class Config(Struct, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def slots(self) -> int:
-        """As given, or as the rule for full slots wants it."""
+        """The configured number, or the default, which depends on `on_full`."""
         if self.server.slots is not None:
             return self.server.slots
         return SLOTS_REPLACING if self.limits.on_full == "replace" else SLOTS
 
 
 def merged(*layers: Limits | dict[str, Any]) -> Limits:
-    """Limits where each layer overrides those before it."""
+    """The default limits with these layers applied; later layers override earlier ones."""
     values: dict[str, Any] = msgspec.to_builtins(DEFAULT_LIMITS)
     for layer in layers:
         given = layer if isinstance(layer, dict) else msgspec.to_builtins(layer)
@@ -396,14 +435,14 @@ def merged(*layers: Limits | dict[str, Any]) -> Limits:
 
 
 def load(path: Path | None) -> Config:
-    """The configuration file, or the defaults if there is none."""
+    """Read the configuration file. Without one, return the defaults."""
     try:
         if path is None or not path.exists():
             return Config()
         written = tomllib.loads(path.read_text("utf-8"))
         config = msgspec.convert(written, Config)
     except OSError as error:
-        raise ConfigError(f"{path} can't be read: {error.strerror}. Correct the file, or name another.") from error
+        raise ConfigError(f"Can't read {path}: {error.strerror}. Fix it, or choose another with --config.") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} is not valid TOML: {error}") from error
     except msgspec.ValidationError as error:
@@ -417,7 +456,7 @@ def load(path: Path | None) -> Config:
 
 
 def data_directory(given: str | None) -> Path:
-    """Where everything is kept: as given, or the user's data directory."""
+    """The data directory: the given one, or the default in the user's home."""
     if given:
         return Path(given).expanduser().absolute()
     base = os.environ.get("XDG_DATA_HOME") or "~/.local/share"

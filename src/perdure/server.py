@@ -1,4 +1,7 @@
-"""The only place where all is wired: a server is an object that can be started on port 0 and stopped again."""
+"""The server: connects the store, the engine and the HTTP surface. Tests can start it on port 0 and stop it again.
+
+Above: the `serve` command. Below: every other part of the package; only this module may import all of them.
+"""
 
 import asyncio
 import contextlib
@@ -40,13 +43,13 @@ from perdure.surfaces.http.viewers import Hub
 logger = logging.getLogger(__name__)
 
 SWITCH_INTERVAL_S = 0.0001
-"""How long a busy event loop may keep the interpreter from the store's writer: the default starves it."""
+"""Python's thread switch interval. With the default, a busy event loop starves the store's writer thread."""
 DATE_S = 1.0
 BACKLOG = 4096
 SHUTDOWN_GRACE_S = 3
 KEEP_ALIVE_S = 60
-"""How long an idle connection is kept: much longer than clients use one again. Else a request may meet the server
-closing it, and nobody can say whether it was done."""
+"""How long an idle connection stays open: much longer than clients reuse one. Otherwise the server may close it while a
+request is on its way, and the client can't tell whether the request was processed."""
 POSTGRES = ("postgresql://", "postgres://")
 LOCK_ATTEMPTS = 60
 LOCK_RETRY_S = 0.05
@@ -57,7 +60,7 @@ class StartError(Exception):
 
 
 class _Http(uvicorn.Server):
-    """uvicorn's server, which says when it listens, and sleeps while there is nothing to do."""
+    """uvicorn's server, changed to signal when it is listening, and to sleep while there is nothing to do."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
@@ -65,7 +68,7 @@ class _Http(uvicorn.Server):
         self._leaving = asyncio.Event()
 
     async def main_loop(self) -> None:
-        """Wait for `leave` instead of polling ten times a second. Refresh the `date` header once a second."""
+        """Wait for `leave` instead of polling ten times a second. Refreshes the `date` header once a second."""
         while not self._leaving.is_set():
             await self.on_tick(0)
             with contextlib.suppress(TimeoutError):
@@ -103,14 +106,14 @@ class Server:
         self._given_token = token
         self._database = database
         self._is_lost = False
-        """Whether this node lost its place among the others: they may run its sessions."""
+        """Whether other nodes have declared this one dead or replaced it, and may run its sessions."""
         self._http_protocol = http_protocol
         self._http: _Http | None = None
         self._serving: asyncio.Task[None] | None = None
         self.stopped = asyncio.Event()
 
     async def start(self) -> None:
-        """Be ready: everything that an earlier server left is taken up, and requests are answered."""
+        """Start: recover what an earlier server left, then answer requests."""
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         data = self.directory.path
         mode = os.environ.get("SESSION_RUNNER_MODE")
@@ -154,14 +157,14 @@ class Server:
             if isinstance(error, DataError):
                 raise StartError(str(error)) from error
             if isinstance(error, StoreError):
-                where = "The database" if self._database else f"The store in {data}"
-                raise StartError(f"{where} can't be opened: {error}{_advice(error)}") from error
+                where = "the database" if self._database else f"the store in {data}"
+                raise StartError(f"Could not open {where}: {error}{_advice(error)}") from error
             if isinstance(error, OSError):
-                raise StartError(f"{data} can't be used: {error}. Put that right and start again.") from error
+                raise StartError(f"Could not use {data}: {error}. Fix this and start again.") from error
             raise
 
     async def _undo(self, listener: socket.socket) -> None:
-        """After a start that failed: let go of everything. Keepers go on, for the next server."""
+        """Release everything after a failed start. Agents continue under their keepers, for the next server."""
         if hasattr(self, "hub"):
             await self.hub.stop()
         if self._http is not None and self._serving is not None:
@@ -187,15 +190,15 @@ class Server:
             is_draining=lambda: self.engine.node.is_draining,
             store_silent_s=lambda: self.log.steady() - (self.engine.node.beaten_s or self.log.steady()),
         )
-        self.hub = Hub(self.log, self.engine.feed, settings.replay_limit_events, settings.heartbeat_s)
-        # Not the clock as it is now: nodes have another one from their first heartbeat on.
+        self.hub = Hub(self.engine.streams, settings.replay_limit_events, settings.heartbeat_s)
+        # A lambda, because a node replaces `log.now` at its first heartbeat.
         self.access = Access(self.token, self.store, cluster_id, clock=lambda: self.log.now())  # noqa: PLW0108
         self.log.watch_documents("login", self.access.reload)
         self.access.on_change = lambda: self.log.announce_documents("login")
         await self.access.load()
 
     def _lost(self) -> None:
-        """Another server took this one's place, or others declared it dead: it must stop."""
+        """Another server has replaced this one, or other nodes have declared it dead: it must stop."""
         self._is_lost = self.log.shared is not None
         self.stopped.set()
 
@@ -208,15 +211,16 @@ class Server:
             try:
                 check_token(self._given_token)
             except TokenError as error:
-                made = "Or leave it out, and the server makes one."
-                raise StartError(f"The token of --token or PERDURE_TOKEN {error} {made}") from error
+                made = "Or leave it out, and the server creates one."
+                raise StartError(f"The token in --token or PERDURE_TOKEN {error} {made}") from error
 
     def _check_workdirs(self) -> None:
         settings = self.config.server
         if self._database and settings.workdirs == "shared" and settings.workspaces is None:
             raise StartError(
-                'workdirs = "shared" needs workspaces: the directory, seen by every node, in which sessions without a '
-                'working directory get theirs. Set it under [server] in perdure.toml, or use workdirs = "local".'
+                'workdirs = "shared" requires the setting workspaces: a directory that every node can access, for '
+                "sessions that are created without a working directory. Set it under [server] in perdure.toml, or use "
+                'workdirs = "local".'
             )
 
     async def _open_directory(self) -> None:
@@ -225,18 +229,18 @@ class Server:
                 self.directory.open()
                 break
             except DataError as error:
-                # A command that looks whether a server is alive holds the lock for an instant, which is longer on a
-                # busy machine; and so does what a killed server was about to start.
+                # A command that checks whether a server is running holds the lock for an instant, or longer on a busy
+                # machine. So does a process that a killed server was about to start.
                 if attempt + 1 == LOCK_ATTEMPTS or not isinstance(error.__cause__, BlockingIOError):
                     raise StartError(str(error)) from error
             await asyncio.sleep(LOCK_RETRY_S)
-        # What a killed server left names a port that may be somebody else's by now.
+        # A file left by a killed server names a port that another program may use by now.
         self.directory.remove("server.json")
 
     def _listen(self) -> socket.socket:
         host, port = self._bind
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        # The protocol is named, or asyncio would not know it for TCP and would leave Nagle's delay of 40 ms on.
+        # Without the explicit protocol, asyncio doesn't recognise TCP and leaves Nagle's delay of 40 ms on.
         listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -256,22 +260,24 @@ class Server:
         return listener
 
     def _check_public(self, listener: socket.socket) -> None:
-        """Others can reach this address, and the token goes there in plain text unless a proxy encrypts it."""
+        """Refuse an address that other machines can reach, unless a proxy or the user has dealt with encryption: the
+        token would be sent in plain text."""
         host, settings = self._bind[0], self.config.server
         if settings.insecure_http:
             logger.warning("--host %s %s", host, _meaning(host))
-            logger.warning("plain HTTP on %s: whoever can read the network's traffic can read the token", host)
+            logger.warning("plain HTTP on %s: anyone who can read the network traffic can read the token", host)
         elif not settings.behind_proxy:
             listener.close()
             self.directory.close()
             raise StartError(
-                f"--host {host} {_meaning(host)}. The server speaks plain HTTP, so whoever reads the traffic there "
-                "could read the token. Put a reverse proxy with TLS in front and start with --behind-proxy; or, on a "
-                "network that you trust, start with --insecure-http. Without --host only this machine reaches it."
+                f"--host {host} {_meaning(host)}. The server uses plain HTTP, so anyone who can read the network "
+                "traffic could read the token. Put a reverse proxy with TLS in front and start with --behind-proxy; "
+                "or, on a network that you trust, start with --insecure-http. Without --host, only this machine can "
+                "reach the server."
             )
 
     def _host_names(self) -> set[str]:
-        """Under which names this server is reached: what it is bound to, what is configured, and this machine's own."""
+        """The host names of this server: the bound address, `allowed_hosts`, and the machine's own name."""
         host = self._bind[0]
         named = [host_of(name) for name in (*self.config.server.allowed_hosts, host)]
         if not is_loopback(host):
@@ -306,7 +312,8 @@ class Server:
             await self._serving
 
     async def stop(self, *, stop_agents: bool = False) -> None:
-        """Answer what was asked, close viewers, leave running turns to their keepers, and let go of everything."""
+        """Shut down gracefully: complete open requests, close streams, leave running turns to their keepers, and close
+        the store."""
         self.readiness.is_stopping = True
         self.directory.remove("server.json")
         await self.hub.stop()
@@ -328,33 +335,33 @@ class Server:
 
 
 def _stores(database: str | None, settings: ServerSettings, data: Path, node_id: str) -> tuple[Store, Wakeups]:
-    """SQLite in the data directory; or PostgreSQL, and what carries wake-ups between its nodes."""
+    """The store and its wake-ups: SQLite in the data directory, or PostgreSQL with wake-ups between nodes."""
     path = data / "perdure.db"
     if not database:
         if (warning := transfer.moved_away(data)) is not None:
             logger.warning("%s", warning)
         return SqliteStore(path, durability=settings.durability), LocalWakeups()
     if path.exists():
-        logger.warning("%s is not used with --database. To move its sessions: perdure migrate --to URL", path)
+        logger.warning("ignoring %s because of --database. To move its sessions, run: perdure migrate --to URL", path)
     try:
         from perdure.stores.postgres import PostgresStore
         from perdure.stores.postgres_wakeups import PostgresWakeups
     except ImportError as error:
-        raise StartError("--database needs psycopg: pip install 'perdure[postgres]'") from error
+        raise StartError("--database requires psycopg. Run: pip install 'perdure[postgres]'") from error
     store = PostgresStore(database, connections=settings.database_connections)
     return store, PostgresWakeups(settings.database_listen or database, node_id)
 
 
 def _advice(error: Exception) -> str:
-    """What to do about a store that can't be used, where the error does not say it already."""
+    """What to do about a store that can't be opened, unless the error already says so."""
     if isinstance(error, StoreDamaged):
         return (
-            ". Nothing was changed. `perdure doctor --deep` says what can't be read. Restore a backup, or rescue what "
-            "can be read with sqlite3's .recover: docs/operations.md says how, under Damage."
+            ". Nothing was changed. Run `perdure doctor --deep` to see what is damaged. Then restore a backup, or "
+            "recover the readable data with sqlite3's .recover: see Damage in docs/operations.md."
         )
     if isinstance(error, StoreFull) or str(error).endswith("."):
         return ""
-    return ". If it stays so, run `perdure doctor --deep`."
+    return ". If this persists, run `perdure doctor --deep`."
 
 
 async def _run(server: Server, stop_agents: bool) -> None:
@@ -362,8 +369,8 @@ async def _run(server: Server, stop_agents: bool) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, server.stopped.set)
     await server.start()
-    # What was loaded stays for good. Else it is gone through each time that a long log makes many objects, and
-    # everybody waits for that.
+    # Freeze the objects loaded so far, which are permanent. Otherwise the collector scans them whenever a long log
+    # creates many objects, and all requests wait for that.
     gc.collect()
     gc.freeze()
     sys.stdout.write(f"perdure: listening on {server.url}\n")
@@ -374,7 +381,7 @@ async def _run(server: Server, stop_agents: bool) -> None:
 
 def _token_of(file: Path, given: str | None) -> str:
     if given:
-        raise StartError("Give the token in one way: leave out --token-file, or --token and PERDURE_TOKEN.")
+        raise StartError("The token is set twice. Use either --token-file, or --token or PERDURE_TOKEN.")
     try:
         return read_token_file(file)
     except TokenError as error:
@@ -382,9 +389,9 @@ def _token_of(file: Path, given: str | None) -> str:
 
 
 def _meaning(host: str) -> str:
-    """Who can reach a server that listens there."""
+    """Says that other machines can reach a server on this address."""
     if is_every_address(host):
-        return "means every network of this machine, so that other machines can reach the server"
+        return "listens on every network of this machine, so other machines can reach the server"
     return "is an address that other machines can reach"
 
 
@@ -408,7 +415,7 @@ def serve(
     if database and not database.startswith(POSTGRES):
         raise StartError(
             f"--database must be a PostgreSQL address such as postgresql://perdure@db.example.com/perdure, not "
-            f"{database.partition(':')[0]!r}. Leave it out, and everything is kept in SQLite in the data directory."
+            f"{database.partition(':')[0]!r}. Leave it out to store everything in SQLite in the data directory."
         )
     if token_file is not None:
         token = _token_of(token_file, token)

@@ -1,7 +1,7 @@
-"""What every driver must hold, whatever protocol it speaks.
+"""What every driver must guarantee, whatever its protocol.
 
-Above: a driver's own tests subclass `DriverConformance` and give it scenarios. Below: drivers/base.py. It deliberately
-knows nothing of any protocol: a scenario is a run of orders and lines that really happened between the two sides.
+Above: the tests of each driver subclass `DriverConformance` and provide scenarios. Below: drivers/base.py. It is
+independent of any protocol, on purpose: a scenario is a recorded sequence of orders and lines.
 """
 
 import json
@@ -14,21 +14,23 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from perdure.core import events
-from perdure.core.events import AssistantText, AssistantThinking, Event
+from perdure.core.events import AssistantText, AssistantThinking, Event, PendingPrompt
 from perdure.drivers import DRIVERS
 from perdure.drivers.base import (
-    AnswerPrompt,
     CancelTurn,
     CloseSession,
     Conversation,
     Driver,
     Observation,
     Order,
-    SendPrompt,
-    SetConfig,
+    SendAnswer,
+    SendConfig,
+    SendInput,
     StartSession,
     Step,
+    TurnFinished,
 )
+from tests.conformance.driver_traits import check_traits
 
 LAUNCH_ID = "launch-1"
 STRESS = settings(
@@ -39,7 +41,7 @@ Move = Order | bytes
 
 
 class Scenario(NamedTuple):
-    """Orders and the agent's lines, in the order in which they happened."""
+    """Orders and the agent's lines, in the recorded order."""
 
     name: str
     moves: list[Move]
@@ -55,7 +57,7 @@ def make(conversation: Conversation, move: Move) -> Step:
 
 
 def play(driver: Driver, moves: Sequence[Move], restored: bool = False) -> Run:
-    """Play move by move; with `restored`, through a dump before each of them."""
+    """Play move by move. With `restored`: dump and restore before each move."""
     conversation = driver.begin(LAUNCH_ID)
     run = Run([], [])
     for move in moves:
@@ -70,7 +72,7 @@ def play(driver: Driver, moves: Sequence[Move], restored: bool = False) -> Run:
 
 
 def play_in_batches(driver: Driver, moves: Sequence[Move]) -> Run:
-    """Play with as many lines at once as lie between two orders."""
+    """Play with all lines between two orders in one batch."""
     conversation = driver.begin(LAUNCH_ID)
     run, batch = Run([], []), list[bytes]()
     for move in [*moves, None]:
@@ -94,7 +96,7 @@ def are_neighbours(one: Observation, other: Observation) -> bool:
 
 
 def joined(observations: Sequence[Observation]) -> list[Observation]:
-    """The same with neighbouring deltas joined."""
+    """Join adjacent deltas."""
     found: list[Observation] = []
     for observation in observations:
         last = found[-1] if found else None
@@ -107,6 +109,22 @@ def joined(observations: Sequence[Observation]) -> list[Observation]:
     return found
 
 
+REASON = "because the test says so"
+
+
+def denials(driver: Driver, moves: Sequence[Move]) -> list[bytes]:
+    """What is sent if the first permission request with an option to reject is denied for a reason."""
+    conversation = driver.begin(LAUNCH_ID)
+    for move in moves:
+        for prompt in make(conversation, move).observations:
+            if isinstance(prompt, PendingPrompt) and prompt.kind == "permission":
+                for option in prompt.options:
+                    if option.kind == "reject_once":
+                        answer = {"option_id": option.option_id, "kind": option.kind, "reason": REASON}
+                        return [b"".join(conversation.perform(SendAnswer(prompt.prompt_id, answer)).lines)]
+    return []
+
+
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=8),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
@@ -114,10 +132,10 @@ json_values = st.recursive(
 )
 orders: st.SearchStrategy[Order] = st.one_of(
     st.builds(StartSession, st.just("/srv/site"), st.none() | st.text(max_size=8)),
-    st.builds(SendPrompt, st.integers(1, 3), st.text(max_size=4), st.text(max_size=20)),
+    st.builds(SendInput, st.integers(1, 3), st.text(max_size=4), st.text(max_size=20)),
     st.builds(CancelTurn, st.integers(1, 3)),
-    st.builds(AnswerPrompt, st.just(f"{LAUNCH_ID}-1"), st.dictionaries(st.text(max_size=9), json_values, max_size=2)),
-    st.builds(SetConfig, st.sampled_from(["mode", "model", "x"]), json_values),
+    st.builds(SendAnswer, st.just(f"{LAUNCH_ID}-1"), st.dictionaries(st.text(max_size=9), json_values, max_size=2)),
+    st.builds(SendConfig, st.sampled_from(["mode", "model", "x"]), json_values),
     st.just(CloseSession()),
 )
 
@@ -129,6 +147,19 @@ class DriverConformance:
     def test_it_is_registered_under_its_name(self) -> None:
         assert DRIVERS[self.driver.name] is not None
         assert type(DRIVERS[self.driver.name]) is type(self.driver)
+
+    def test_its_traits_are_consistent(self) -> None:
+        check_traits(self.driver)
+
+    def test_a_process_ends_after_its_turn_if_and_only_if_each_turn_has_its_own(self) -> None:
+        runs = [play(self.driver, scenario.moves) for scenario in self.scenarios]
+        ends = [end.leaves for run in runs for end in run.observations if isinstance(end, TurnFinished)]
+        assert set(ends) == {self.driver.process_per_turn}
+
+    def test_the_reason_of_a_denial_is_sent_if_and_only_if_the_protocol_supports_it(self) -> None:
+        denied = [line for scenario in self.scenarios for line in denials(self.driver, scenario.moves)]
+        assert all((REASON.encode() in line) == self.driver.delivers_reasons for line in denied)
+        assert denied or not self.driver.delivers_reasons, "no scenario asks for permission"
 
     @STRESS
     @given(st.lists(st.binary(max_size=80) | orders, max_size=12))
@@ -146,7 +177,7 @@ class DriverConformance:
         self.check(moves)
 
     def check(self, moves: Sequence[Move]) -> None:
-        """No exception, in either way of playing, and the same outcome; what is observed can be stored."""
+        """Check that both ways of playing raise nothing and have the same result, and that the result can be stored."""
         run = play(self.driver, moves)
         assert play(self.driver, moves, restored=True) == run
         for line in run.lines:
@@ -159,7 +190,7 @@ class DriverConformance:
         for scenario in self.scenarios:
             self.check(scenario.moves)
 
-    def test_neighbouring_deltas_of_one_batch_are_joined(self) -> None:
+    def test_adjacent_deltas_of_one_batch_are_joined(self) -> None:
         for scenario in self.scenarios:
             batches, single = play_in_batches(self.driver, scenario.moves), play(self.driver, scenario.moves)
             assert joined(batches.observations) == joined(single.observations), scenario.name
@@ -168,18 +199,18 @@ class DriverConformance:
         found = play_in_batches(self.driver, moves).observations
         assert not any(are_neighbours(one, other) for one, other in pairwise(found))
 
-    def test_a_line_of_a_megabyte_is_taken(self) -> None:
+    def test_a_line_of_a_megabyte_is_accepted(self) -> None:
         conversation = self.driver.begin(LAUNCH_ID)
         conversation.receive([b"x" * 1_000_000, json.dumps({"x": "y" * 1_000_000}).encode()])
 
     def test_an_order_that_comes_too_early_is_harmless(self) -> None:
         conversation = self.driver.begin(LAUNCH_ID)
-        for order in (CancelTurn(1), AnswerPrompt("nobody-1", {"cancel": True}), CloseSession()):
+        for order in (CancelTurn(1), SendAnswer("nobody-1", {"cancel": True}), CloseSession()):
             assert conversation.perform(order).observations == []
 
 
 def damage(move: Move) -> st.SearchStrategy[bytes]:
-    """A line of the run, cut, with other bytes in it, or with one of its values replaced."""
+    """Return a line of the run that is truncated, has other bytes in it, or has one of its values replaced."""
     if not isinstance(move, bytes):
         return st.binary(max_size=40)
     length = len(move)

@@ -1,4 +1,4 @@
-"""What every store does when a session is erased: in steps, and with nothing left behind. Part of its suite."""
+"""Erasing a session, in every store: in steps, and without remains. Part of the store's suite."""
 
 import asyncio
 from collections.abc import Awaitable
@@ -8,7 +8,7 @@ from tests.conformance.stores import Owner, delta, fact
 
 
 class ErasingSuite:
-    async def test_a_long_session_is_erased_in_steps_between_which_others_are_written(self, owner: Owner) -> None:
+    async def test_other_sessions_can_be_written_while_a_long_session_is_erased(self, owner: Owner) -> None:
         await owner.create("other")
         await owner.create("s")
         for _ in range(8):
@@ -24,14 +24,14 @@ class ErasingSuite:
         assert order == ["appended"] * 3 + ["erased"]
         assert await owner.store.load("s") is None
 
-    async def test_what_is_left_reads_the_same_after_a_scrub(self, owner: Owner) -> None:
+    async def test_the_remaining_data_reads_the_same_after_a_scrub(self, owner: Owner) -> None:
         await owner.create("other", fact(), phrases=[Phrase(0, "title", "open words")])
         await owner.create("s", delta("secret"), phrases=[Phrase(0, "title", "secret words")])
         await owner.store.erase("s", owner.generation)
         before = await owner.all("other")
         assert await owner.store.scrub(whole=False)
         assert await owner.store.scrub(whole=True)
-        assert await owner.store.scrub(whole=True), "to do it again is harmless"
+        assert await owner.store.scrub(whole=True), "must be idempotent"
         assert await owner.all("other") == before
         assert await owner.found(q="words") == ["other"]
         await owner.append("other", delta("more"))

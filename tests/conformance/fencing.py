@@ -1,7 +1,7 @@
-"""What holds of a store that admits one server at a time: whoever claims it fences all others.
+"""A store that admits one server at a time: the server that claims it fences all others.
 
-Above: StoreSuite. Below: the store's generation. A store that several servers share has none of this: there each
-session has its owner (ownership.py).
+Above: StoreSuite. Below: the store's generation. This does not apply to a shared store, in which each session has its
+owner (ownership.py).
 """
 
 from typing import Any
@@ -35,16 +35,14 @@ class FencingSuite:
             await newer.append("s", delta("old"))
         await other.close()
 
-    async def test_who_no_longer_owns_the_store_keeps_nothing_in_whichever_way(
-        self, owner: Any, make_store: Any
-    ) -> None:
+    async def test_a_fenced_server_cannot_append_in_any_way(self, owner: Any, make_store: Any) -> None:
         from tests.conformance.groups import given_by
-        from tests.conformance.stores import checkpoint, delta
+        from tests.conformance.stores import delta, progress
 
         await owner.create("s")
         for offset in (1, 2):
-            row = checkpoint("l", "s", offset=offset)
-            await owner.append("s", delta("ours "), expect=1, token=0, checkpoint=row)
+            row = progress("l", "s", offset=offset)
+            await owner.append("s", delta("ours "), expect=1, token=0, progress=row)
         other = make_store()
         await other.open()
         await other.claim()
@@ -55,7 +53,7 @@ class FencingSuite:
                 expect=1,
                 token=0,
                 events=[delta("late ")],
-                checkpoint=checkpoint("l", "s", offset=3),
+                progress=progress("l", "s", offset=3),
             )
             (outcome,) = await given_by(owner.store, way, [step])
             assert isinstance(outcome, Fenced)
@@ -63,7 +61,7 @@ class FencingSuite:
         assert [row.offset for row in await other.launches()] == [2]
         await other.close()
 
-    async def test_who_no_longer_owns_the_store_changes_no_job(self, owner: Any, make_store: Any) -> None:
+    async def test_a_fenced_server_cannot_change_jobs(self, owner: Any, make_store: Any) -> None:
         from tests.conformance.jobs import job, run
 
         await owner.store.put_job(job("j"), owner.generation, expect=None, new=[run("j", "one", is_open=False)])

@@ -1,7 +1,7 @@
-"""What every store holds of steps that are given together, at once or not, and of how far launches have come.
+"""Steps that are appended together, in every store and in every way, and the progress of launches.
 
-Above: StoreSuite. Below: the store's appends. The generated test plays the same steps through every way there is, and
-compares with a model that keeps a list for each session.
+Above: StoreSuite. Below: the store's appends. The generated test plays the same steps in every possible way, and
+compares the result with a model that has a list for each session.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from perdure.stores.base import Append, Kept, Store
 WAYS = ("append", "append_all", "append_now")
 
 Steps = list[tuple[str, int, int, bool]]
-"""(session, launch, words, whether the driver's memory changes)"""
+"""(session, launch, words, whether the driver's state changes)"""
 step_lists = st.lists(
     st.tuples(st.sampled_from("st"), st.integers(0, 1), st.integers(0, 3), st.booleans()), min_size=1, max_size=4
 )
@@ -29,7 +29,7 @@ generated = settings(
 
 
 async def given_by(store: Store, way: str, steps: list[Append]) -> list[Kept | Exception]:
-    """Steps are of different sessions, as they have to be."""
+    """Append steps, which must belong to different sessions."""
     if way == "append_now" and (kept := store.append_now(steps)) is not None:
         return kept
     if way == "append":
@@ -38,7 +38,7 @@ async def given_by(store: Store, way: str, steps: list[Append]) -> list[Kept | E
 
 
 class GroupSuite:
-    async def test_of_steps_that_are_given_together_each_has_its_own_outcome(self, owner: Any) -> None:
+    async def test_steps_appended_together_have_separate_outcomes(self, owner: Any) -> None:
         from tests.conformance.stores import delta, fact
 
         for name in "abc":
@@ -55,53 +55,53 @@ class GroupSuite:
         assert await owner.append("b", fact("next"), expect=1, state=b"next") == 2
 
     async def test_each_launch_of_a_session_has_its_own_offset(self, owner: Any) -> None:
-        from tests.conformance.stores import checkpoint, delta
+        from tests.conformance.stores import delta, progress
 
         await owner.create("s")
         for offset, launch in enumerate(("old", "old", "new", "new", "new"), 1):
-            await owner.append("s", delta("word "), checkpoint=checkpoint(launch, "s", offset=offset))
-        # The old one is not over yet when the new one speaks.
+            await owner.append("s", delta("word "), progress=progress(launch, "s", offset=offset))
+        # The old launch is still there when the new one writes.
         assert {row.launch_id: row.offset for row in await owner.store.launches()} == {"old": 2, "new": 5}
-        await owner.append("s", delta("late "), checkpoint=checkpoint("old", "s", offset=6))
-        await owner.append("s", checkpoint=checkpoint("new", "s", offset=7))
-        await owner.append("s", delta("word "), checkpoint=checkpoint("new", "s", offset=8))
+        await owner.append("s", delta("late "), progress=progress("old", "s", offset=6))
+        await owner.append("s", progress=progress("new", "s", offset=7))
+        await owner.append("s", delta("word "), progress=progress("new", "s", offset=8))
         assert {row.launch_id: row.offset for row in await owner.store.launches()} == {"old": 6, "new": 8}
 
-    async def test_what_a_launch_left_beside_events_is_not_anothers_when_it_is_gone(self, owner: Any) -> None:
-        from tests.conformance.stores import checkpoint, delta
+    async def test_offsets_stored_with_events_are_ignored_after_their_launch_is_gone(self, owner: Any) -> None:
+        from tests.conformance.stores import delta, progress
 
         await owner.create("s")
         for offset, launch in enumerate(("old", "old", "new", "new", "new"), 1):
-            await owner.append("s", delta("word "), checkpoint=checkpoint(launch, "s", offset=offset))
-        await owner.append("s", delta("bye "), checkpoint=checkpoint("new", "s", phase="gone", offset=6))
+            await owner.append("s", delta("word "), progress=progress(launch, "s", offset=offset))
+        await owner.append("s", delta("bye "), progress=progress("new", "s", phase="gone", offset=6))
         assert {row.launch_id: row.offset for row in await owner.store.launches()} == {"old": 2}
 
     async def test_two_steps_of_one_session_at_the_same_time_get_different_numbers(self, owner: Any) -> None:
-        from tests.conformance.stores import checkpoint, delta
+        from tests.conformance.stores import delta, progress
 
         await owner.create("s")
-        row = checkpoint("l", "s", offset=1)
-        await owner.append("s", delta("first "), expect=1, token=0, checkpoint=row)
-        fields = {"expect": 1, "token": 0, "checkpoint": row}
+        row = progress("l", "s", offset=1)
+        await owner.append("s", delta("first "), expect=1, token=0, progress=row)
+        fields = {"expect": 1, "token": 0, "progress": row}
         made = await asyncio.gather(*(owner.append("s", delta(f"{number} "), **fields) for number in range(5)))
         assert sorted(made) == [3, 4, 5, 6, 7]
 
-    async def test_compaction_keeps_how_far_a_launch_has_come(self, owner: Any) -> None:
-        from tests.conformance.stores import checkpoint, delta
+    async def test_compaction_preserves_the_offset_of_a_launch(self, owner: Any) -> None:
+        from tests.conformance.stores import delta, progress
 
         await owner.create("s")
         for offset in range(1, 6):
-            await owner.append("s", delta("word "), checkpoint=checkpoint("l", "s", offset=offset))
+            await owner.append("s", delta("word "), progress=progress("l", "s", offset=offset))
         await owner.compact("s")
         assert len(await owner.all("s")) == 2
         assert [row.offset for row in await owner.store.launches()] == [5]
 
     @given(play=plays)
     @generated
-    async def test_it_does_not_matter_in_which_way_steps_are_given(
+    async def test_all_ways_to_append_have_the_same_result(
         self, owner: Any, make_store: Any, play: list[tuple[str, Steps, bool]]
     ) -> None:
-        from tests.conformance.stores import checkpoint, delta, text_of
+        from tests.conformance.stores import delta, progress, text_of
 
         store: Store = owner.store
         for name in "st":
@@ -118,7 +118,7 @@ class GroupSuite:
                 memory = str(offset).encode() if changes else launches.get(key, (0, b""))[1]
                 launches[key] = (offset, memory)
                 said[session] += f"{offset} " * words
-                row = checkpoint(*key, offset=offset, driver_state=memory)
+                row = progress(*key, offset=offset, driver_state=memory)
                 events = [delta(f"{offset} ") for _ in range(words)]
                 steps.append(
                     Append(
@@ -127,11 +127,11 @@ class GroupSuite:
                         expect=1,
                         token=0,
                         events=events,
-                        checkpoint=row,
+                        progress=row,
                     )
                 )
             assert all(isinstance(kept, Kept) for kept in await given_by(store, way, steps))
-            # Another store on the same database knows nothing but what is in it.
+            # Another store on the same database has no cache, only what is stored.
             other = make_store() if reopens else store
             if reopens:
                 await other.open()

@@ -1,4 +1,4 @@
-"""What every store holds of scheduled jobs: changes under the revision that was read, one row for each due time."""
+"""Jobs in every store: changes need the revision that was read, and each due time has one row."""
 
 import asyncio
 from typing import Any
@@ -22,7 +22,7 @@ def run(name: str, run_id: str, due_at: int = 0, **more: Any) -> RunRow:
 
 
 class JobsSuite:
-    async def test_a_job_is_kept_with_its_runs(self, owner: Owner) -> None:
+    async def test_a_job_is_stored_with_its_runs(self, owner: Owner) -> None:
         said = run("j", "one", 10, session_id="s", message=b"go", result=b"done")
         await owner.store.put_job(job("j", 1, 20, b"first"), owner.generation, expect=None, new=[said])
         assert await owner.store.load_job("j") == job("j", 1, 20, b"first")
@@ -30,11 +30,11 @@ class JobsSuite:
         assert await owner.store.open_runs() == await owner.store.open_runs("j") == [said]
         assert await owner.store.load_run("j", "one") == said
         listed = run("j", "one", 10, session_id="s")
-        assert await owner.store.list_runs("j", limit=9) == [listed], "lists leave out what was said"
+        assert await owner.store.list_runs("j", limit=9) == [listed], "lists leave out message and result"
         assert await owner.store.load_job("other") is None and await owner.store.load_run("j", "other") is None
         assert await owner.store.open_runs("other") == []
 
-    async def test_a_change_needs_the_revision_that_it_read_and_else_nothing_is_kept(self, owner: Owner) -> None:
+    async def test_a_change_with_a_stale_revision_is_rejected(self, owner: Owner) -> None:
         store, generation = owner.store, owner.generation
         await store.put_job(job("j", 1), generation, expect=None, new=[run("j", "one")])
         late, runs = job("j", 9, 5, b"late"), {"new": [run("j", "two")], "changed": [run("j", "one", is_open=False)]}
@@ -47,7 +47,7 @@ class JobsSuite:
         await store.put_job(job("j", 2), generation, expect=1, changed=[run("j", "one", is_open=False)])
         assert await store.open_runs() == [] and (await store.list_runs("j", limit=9))[0].is_open is False
 
-    async def test_of_many_that_claim_the_same_due_time_one_gets_it(self, owner: Owner) -> None:
+    async def test_only_one_claim_of_a_due_time_succeeds(self, owner: Owner) -> None:
         await owner.store.put_job(job("j", 1, 20), owner.generation, expect=None)
         claims = [
             owner.store.put_job(job("j", 2, 30, name.encode()), owner.generation, expect=1, new=[run("j", name)])
@@ -60,7 +60,7 @@ class JobsSuite:
         found = await owner.store.load_job("j")
         assert found is not None and found.body == kept.run_id.encode()
 
-    async def test_a_new_run_whose_due_time_has_one_already_changes_nothing(self, owner: Owner) -> None:
+    async def test_a_second_run_for_a_due_time_changes_nothing(self, owner: Owner) -> None:
         store, generation = owner.store, owner.generation
         over = run("j", "one", is_open=False, body=b"over")
         await store.put_job(job("j", 1), generation, expect=None, new=[over])
@@ -68,7 +68,7 @@ class JobsSuite:
         assert await store.load_run("j", "one") == over
         assert [found.run_id for found in await store.open_runs()] == ["two"]
 
-    async def test_the_soonest_is_due_first_and_what_has_no_next_run_is_not_due(self, owner: Owner) -> None:
+    async def test_the_soonest_job_is_due_first_and_a_job_without_a_next_run_is_not_due(self, owner: Owner) -> None:
         for name, start_at in (("a", 30), ("b", None), ("c", 10), ("d", 20)):
             await owner.store.put_job(job(name, 1, start_at), owner.generation, expect=None)
         assert [found.job_id for found in await owner.store.due_jobs(9)] == ["c", "d", "a"]
@@ -81,7 +81,7 @@ class JobsSuite:
         assert [found.job_id for found in await owner.store.jobs()] == ["b"]
         assert [found.job_id for found in await owner.store.open_runs()] == ["b"]
 
-    async def test_old_runs_are_forgotten_and_what_is_open_stays(self, owner: Owner) -> None:
+    async def test_old_runs_are_deleted_but_open_ones_stay(self, owner: Owner) -> None:
         held = [run("j", f"held{at}", at, is_open=False, session_id="s") for at in range(4)]
         free = [run("j", f"free{at}", at + 9, is_open=False) for at in range(4)]
         await owner.store.put_job(job("j"), owner.generation, expect=None, new=[run("j", "open"), *held, *free])
@@ -92,7 +92,7 @@ class JobsSuite:
         found = await owner.store.list_runs("j", limit=99)
         assert {each.run_id for each in found} == {"open", "held3", "held2", "free3", "free2"}
 
-    async def test_a_run_forgets_what_was_said_in_a_session_that_is_erased(self, owner: Owner) -> None:
+    async def test_erasing_a_session_clears_the_text_in_its_runs(self, owner: Owner) -> None:
         await owner.create("s")
         said: dict[str, Any] = {"detail": b"why", "message": b"go", "result": b"done", "is_open": False}
         new = [run("j", name, session_id=name, **said) for name in ("s", "t")]
@@ -107,7 +107,7 @@ class JobsSuite:
         suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.differing_executors],
     )
     @given(dues=st.lists(st.integers(0, 5), max_size=12), limit=st.integers(1, 5), number=st.integers(0, 10**9))
-    async def test_pages_of_runs_are_all_of_them_newest_first(
+    async def test_pages_of_runs_cover_all_runs_newest_first(
         self, owner: Owner, dues: list[int], limit: int, number: int
     ) -> None:
         name = f"j{number}"

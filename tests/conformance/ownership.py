@@ -1,4 +1,4 @@
-"""What every store must hold of nodes and owners: tokens fence, and a claim is part of a step. See stores.py."""
+"""Nodes and owners in every store: tokens fence, and a claim is part of a step. See stores.py."""
 
 import asyncio
 from typing import Any, ClassVar
@@ -12,7 +12,7 @@ from perdure.core.errors import Conflict, NotOwner, StoreError
 from perdure.stores import base
 from perdure.stores.base import Head, Kept, Node, Query, Receipt
 from tests.conformance.ownership_model import Do, Model, groups
-from tests.conformance.stores import MakeStore, Owner, checkpoint, delta, fact, generated, listed
+from tests.conformance.stores import MakeStore, Owner, delta, fact, generated, listed, progress
 
 
 async def joined(owner: Owner, node: str) -> base.Owner:
@@ -25,11 +25,11 @@ async def head(owner: Owner, session_id: str) -> Head:
 
 class OwnershipSuite:
     one_server: ClassVar[bool] = True
-    """Whether the store admits one server at a time, so that a node that joins marks the others dead."""
+    """Whether the store admits one server at a time: a node that joins then marks the others dead."""
 
     # Claims -------------------------------------------------------------------------------------------------------
 
-    async def test_a_session_has_no_owner_until_somebody_claims_it(self, owner: Owner) -> None:
+    async def test_a_session_has_no_owner_until_it_is_claimed(self, owner: Owner) -> None:
         await owner.create("s", fact(), delta("a"))
         assert await head(owner, "s") == Head(2, 1, None, 0)
         assert await owner.keep("s", delta("b")) == Kept(3, 0, None)
@@ -57,7 +57,7 @@ class OwnershipSuite:
         assert await owner.keep("s", delta("a"), claim=a) == Kept(2, 1, a)
         assert await owner.store.claim_session("s", a, owner.generation) == 1
 
-    async def test_a_command_from_a_node_that_does_not_own_the_session_is_kept(self, owner: Owner) -> None:
+    async def test_a_command_from_a_node_that_does_not_own_the_session_is_stored(self, owner: Owner) -> None:
         a = await joined(owner, "a")
         await owner.create("s", claim=a)
         other = base.Owner("b", 1)
@@ -66,7 +66,7 @@ class OwnershipSuite:
         assert await owner.store.claim_session("s", other, owner.generation) is None
         assert await head(owner, "s") == Head(3, 3, a, 1)
 
-    async def test_what_a_dead_incarnation_owned_is_claimed_with_a_higher_token(self, owner: Owner) -> None:
+    async def test_a_session_of_a_dead_incarnation_is_claimed_with_a_higher_token(self, owner: Owner) -> None:
         first_life = await joined(owner, "a")
         await owner.create("s", claim=first_life)
         await owner.create("t", claim=first_life)
@@ -85,7 +85,7 @@ class OwnershipSuite:
         )
         assert list(outcomes) == [Kept(2, 1, a), Kept(3, 1, a)]
 
-    async def test_a_session_that_does_not_exist_can_not_be_claimed(self, owner: Owner) -> None:
+    async def test_a_session_that_does_not_exist_cannot_be_claimed(self, owner: Owner) -> None:
         a = await joined(owner, "a")
         assert await owner.store.claim_session("nobody", a, owner.generation) is None
         assert await owner.store.heads(["nobody"]) == {}
@@ -99,7 +99,7 @@ class OwnershipSuite:
 
     # Tokens -------------------------------------------------------------------------------------------------------
 
-    async def test_an_owner_that_was_replaced_writes_nothing_more(self, owner: Owner) -> None:
+    async def test_a_replaced_owner_can_no_longer_write(self, owner: Owner) -> None:
         first_life = await joined(owner, "a")
         await owner.create("s", claim=first_life)
         await owner.keep("s", delta("mine"), token=1)
@@ -110,13 +110,13 @@ class OwnershipSuite:
         with pytest.raises(NotOwner):
             await owner.keep("s", fact("late"), token=1, expect=1, state=b"late")
         with pytest.raises(NotOwner):
-            await owner.keep("s", checkpoint=checkpoint("l", "s"), token=1)
+            await owner.keep("s", progress=progress("l", "s"), token=1)
         with pytest.raises(NotOwner):
             await owner.keep("s", delta("never"), token=3)
         assert await owner.store.launches() == []
         assert await owner.keep("s", delta("mine"), token=2) == Kept(3, 2, second_life)
 
-    async def test_a_token_fences_also_within_the_commit_in_which_it_changes(self, owner: Owner) -> None:
+    async def test_a_token_fences_even_within_the_commit_that_changes_it(self, owner: Owner) -> None:
         first_life = await joined(owner, "a")
         await owner.create("s", claim=first_life)
         second_life = await joined(owner, "a")
@@ -131,12 +131,12 @@ class OwnershipSuite:
         assert isinstance(outcomes[2], NotOwner)
         assert outcomes[3] == Kept(4, 2, second_life)
 
-    async def test_an_owner_that_is_replaced_and_late_learns_that_it_is_replaced(self, owner: Owner) -> None:
+    async def test_a_late_step_of_a_replaced_owner_raises_not_owner(self, owner: Owner) -> None:
         await owner.create("s")
         with pytest.raises(NotOwner):
             await owner.keep("s", delta("late"), token=4, expect=9, expect_last=9)
 
-    async def test_a_rejected_step_does_not_hurt_the_others_of_its_group(self, owner: Owner) -> None:
+    async def test_a_rejected_step_does_not_affect_the_others_of_its_group(self, owner: Owner) -> None:
         a = await joined(owner, "a")
         await asyncio.gather(owner.create("s", claim=a), owner.create("t", claim=a), owner.create("u"))
         outcomes = await asyncio.gather(
@@ -155,9 +155,9 @@ class OwnershipSuite:
             "u": Head(2, 2, a, 1),
         }
 
-    # What a step expects ------------------------------------------------------------------------------------------
+    # Expectations of a step ---------------------------------------------------------------------------------------
 
-    async def test_deltas_may_expect_a_decision_and_do_not_move_it(self, owner: Owner) -> None:
+    async def test_deltas_can_expect_a_decision_without_advancing_it(self, owner: Owner) -> None:
         await owner.create("s")
         for number in range(2, 5):
             assert (await owner.keep("s", delta("a"), expect=1)).first == number
@@ -196,7 +196,7 @@ class OwnershipSuite:
         assert [receipt.seq for receipt in found if receipt] == [3, 5, 7, 9, 11]
 
     @pytest.mark.parametrize("event", [-1, 1, 5])
-    async def test_a_receipt_of_an_event_that_is_not_in_the_step_is_refused(self, owner: Owner, event: int) -> None:
+    async def test_a_receipt_for_an_event_outside_the_step_is_refused(self, owner: Owner, event: int) -> None:
         await owner.create("s")
         with pytest.raises(StoreError):
             await owner.keep("s", fact(), receipt=Receipt("m", "d", b"{}", event=event))
@@ -211,7 +211,7 @@ class OwnershipSuite:
         await owner.create("s", claim=a)
         assert await owner.store.release("s", 1, 1, owner.generation)
         assert await head(owner, "s") == Head(1, 1, None, 1)
-        assert await owner.store.release("s", 1, 1, owner.generation), "to do it again is harmless"
+        assert await owner.store.release("s", 1, 1, owner.generation), "must be idempotent"
         assert await owner.keep("s", delta("command")) == Kept(2, 1, None)
         assert await owner.keep("s", delta("claim"), claim=a) == Kept(3, 2, a)
         with pytest.raises(NotOwner):
@@ -228,7 +228,7 @@ class OwnershipSuite:
         assert await head(owner, "s") == Head(3, 3, a, 1)
         assert await owner.store.release("s", 1, 3, owner.generation)
 
-    async def test_only_the_owner_of_the_moment_releases_a_session(self, owner: Owner) -> None:
+    async def test_only_the_current_owner_can_release_a_session(self, owner: Owner) -> None:
         await owner.create("s", claim=await joined(owner, "a"))
         again = await joined(owner, "a")
         await owner.store.claim_session("s", again, owner.generation)
@@ -236,7 +236,7 @@ class OwnershipSuite:
         assert not await owner.store.release("nobody", 0, 0, owner.generation)
         assert await head(owner, "s") == Head(1, 1, again, 2)
 
-    async def test_an_erased_session_has_no_owner_and_its_name_begins_without_one(self, owner: Owner) -> None:
+    async def test_an_erased_session_has_no_owner_and_neither_has_a_new_one_with_its_id(self, owner: Owner) -> None:
         a = await joined(owner, "a")
         await owner.create("other", claim=a)
         await owner.create("s", claim=a)
@@ -248,7 +248,7 @@ class OwnershipSuite:
 
     # Nodes --------------------------------------------------------------------------------------------------------
 
-    async def test_each_life_of_a_node_has_a_higher_number_and_only_the_last_one_beats(self, owner: Owner) -> None:
+    async def test_incarnations_of_a_node_increase_and_only_the_newest_can_send_heartbeats(self, owner: Owner) -> None:
         first = await joined(owner, "a")
         assert await owner.store.beat(first)
         second = base.Owner("a", await owner.store.join("a", b'{"version":"2"}'))
@@ -259,25 +259,25 @@ class OwnershipSuite:
         [after] = await owner.store.nodes()
         assert after == Node("a", second.incarnation, before.heartbeat + 1, False, b'{"version":"2"}')
 
-    async def test_a_beat_of_a_node_that_never_joined_changes_nothing(self, owner: Owner) -> None:
+    async def test_a_heartbeat_of_a_node_that_never_joined_changes_nothing(self, owner: Owner) -> None:
         assert not await owner.store.beat(base.Owner("nobody", 1))
         assert await owner.store.nodes() == []
 
-    async def test_where_one_server_is_admitted_a_node_that_joins_marks_the_others_dead(self, owner: Owner) -> None:
+    async def test_in_a_store_for_one_server_a_joining_node_marks_the_others_dead(self, owner: Owner) -> None:
         a, b = await joined(owner, "a"), await joined(owner, "b")
         dead = {node.node: node.dead for node in await owner.store.nodes()}
         assert dead == {"a": self.one_server, "b": False}
         assert await owner.store.beat(a) is not self.one_server
         assert await owner.store.beat(b)
 
-    async def test_a_node_that_was_dead_is_alive_when_it_joins_again(self, owner: Owner) -> None:
+    async def test_a_dead_node_is_alive_when_it_joins_again(self, owner: Owner) -> None:
         await joined(owner, "a")
         await joined(owner, "b")
         again = await joined(owner, "a")
         assert await owner.store.beat(again)
         assert {node.node: node.dead for node in await owner.store.nodes()} == {"a": False, "b": self.one_server}
 
-    async def test_owners_and_nodes_are_there_after_closing_and_opening(self, make_store: MakeStore) -> None:
+    async def test_owners_and_nodes_survive_closing_and_reopening(self, make_store: MakeStore) -> None:
         store = make_store()
         await store.open()
         before = Owner(store, await store.claim())
@@ -295,9 +295,7 @@ class OwnershipSuite:
 
     # Lists --------------------------------------------------------------------------------------------------------
 
-    async def test_the_heads_of_many_sessions_are_read_at_once_and_unknown_ones_are_left_out(
-        self, owner: Owner
-    ) -> None:
+    async def test_the_heads_of_many_sessions_are_read_in_one_call_without_unknown_ones(self, owner: Owner) -> None:
         a = await joined(owner, "a")
         names = [f"s{number}" for number in range(300)]
         await asyncio.gather(*(owner.create(name, claim=a) for name in names[::2]))
@@ -314,7 +312,7 @@ class OwnershipSuite:
         await owner.append("z", listed=listed(state="processing"))
         assert await owner.store.waiting() == ["x"]
 
-    async def test_a_list_says_where_each_log_ends(self, owner: Owner) -> None:
+    async def test_a_list_shows_where_each_log_ends(self, owner: Owner) -> None:
         await owner.create("s", listed=listed(title="s"))
         await owner.create("t", fact(), delta("a"), delta("b"))
         await owner.append("s", delta("a"))
@@ -324,7 +322,7 @@ class OwnershipSuite:
         page = await owner.store.list_sessions(Query(limit=1))
         assert [(found.session_id, found.last_seq) for found in page.found] == [("t", 3)]
 
-    async def test_changes_are_read_up_to_a_size(self, owner: Owner) -> None:
+    async def test_changes_are_read_up_to_a_size_limit(self, owner: Owner) -> None:
         await owner.create("s", *(fact("x" * 10) for _ in range(6)))
         size = len(fact("x" * 10).body)
         await owner.changes(0, 6)
@@ -336,28 +334,26 @@ class OwnershipSuite:
         assert await numbers() == await numbers(max_bytes=99 * size) == [1, 2, 3, 4, 5]
         assert await numbers(max_bytes=3 * size) == [1, 2, 3]
         assert await numbers(max_bytes=3 * size - 1) == [1, 2]
-        assert await numbers(max_bytes=0) == [1], "a reader must be able to go on"
+        assert await numbers(max_bytes=0) == [1], "a reader must be able to continue"
 
     async def test_the_rows_of_one_launch_are_read_without_the_others(self, owner: Owner) -> None:
-        await owner.create("s", checkpoint=checkpoint("l1", "s"))
-        await owner.create("t", checkpoint=checkpoint("l1", "t"))
-        await owner.append("t", checkpoint=checkpoint("l2", "t"))
+        await owner.create("s", progress=progress("l1", "s"))
+        await owner.create("t", progress=progress("l1", "t"))
+        await owner.append("t", progress=progress("l2", "t"))
         assert [row.session_id for row in await owner.store.launches("l1")] == ["s", "t"]
-        assert await owner.store.launches("l2") == [checkpoint("l2", "t")]
+        assert await owner.store.launches("l2") == [progress("l2", "t")]
         assert await owner.store.launches("l3") == []
         assert len(await owner.store.launches()) == 3
 
-    # All of it ----------------------------------------------------------------------------------------------------
+    # Everything, generated ----------------------------------------------------------------------------------------
 
     @settings(generated, max_examples=120)
     @given(groups=st.lists(groups, max_size=25))
-    async def test_whatever_nodes_do_the_store_agrees_with_the_rules(
-        self, owner: Owner, groups: list[list[Do]]
-    ) -> None:
+    async def test_the_store_agrees_with_the_ownership_model(self, owner: Owner, groups: list[list[Do]]) -> None:
         model = Model(owner.store, owner.generation, uuid4().hex, one_server=self.one_server)
         for group in groups if self.one_server else _without_races(groups):
             asked = [model.prepare(step) for step in group]
-            # At the same time: steps share a commit.
+            # Concurrently, so that steps share a commit.
             outcomes = await asyncio.gather(*(model.carry_out(one) for one in asked), return_exceptions=True)
             answers = [type(outcome) if isinstance(outcome, StoreError) else outcome for outcome in outcomes]
             assert answers == [model.expect(one) for one in asked]
@@ -365,7 +361,7 @@ class OwnershipSuite:
 
 
 def _without_races(groups: list[list[Do]]) -> list[list[Do]]:
-    """Where several servers write, what a node does is not ordered with what is done to sessions at the same time."""
+    """In a shared store, changes of nodes are not ordered relative to concurrent changes of sessions."""
     apart: list[list[Do]] = []
     for group in groups:
         apart.append([])

@@ -1,7 +1,7 @@
-"""The rules of ownership once more, in memory, to compare a store with: see ownership.py.
+"""An in-memory model of the ownership rules, to compare a store with; see ownership.py.
 
-`prepare` makes what is asked of the store, `carry_out` asks, and `expect` says what the answer must be. All of a group
-is prepared first, so that what a step expects may be stale when its turn comes.
+`prepare` builds a request to the store, `carry_out` makes it, and `expect` returns the expected answer. A whole group
+is prepared first, so the expectations of a step may be stale when it runs.
 """
 
 from typing import Any, Literal
@@ -26,21 +26,21 @@ class Do(Struct, frozen=True):
     session: str
     node: str = "a"
     life: int = 0
-    """0: the node's newest life; 1: the one before."""
+    """0: the node's newest incarnation; 1: the one before."""
     decisive: bool = False
     by_owner: bool = False
     expects: bool = False
     expects_last: bool = False
     claims: bool = False
     off: int = 0
-    """Added to all that it expects."""
+    """Added to every expected number."""
 
 
 class Asked(Struct, frozen=True):
     verb: Verb
     owner: Owner
     step: Append
-    """What an append keeps. Of the other verbs, what is asked: the session, its token and the decision expected."""
+    """The step to append. For the other verbs: the session, its token and the expected decisive event."""
 
 
 _sessions = st.sampled_from(SESSIONS)
@@ -53,7 +53,7 @@ _steps = st.builds(
     *(st.booleans() for _ in range(5)),
     st.sampled_from((0, 0, 0, 0, 1, -1)),
 )
-# An erasure comes alone: it takes several steps, between which others are written.
+# An erasure is alone in its group: it has several steps, and others may be written in between.
 groups = st.one_of(
     st.lists(_steps, min_size=1, max_size=GROUP_MAX_STEPS), _sessions.map(lambda session: [Do("erase", session)])
 )

@@ -1,13 +1,13 @@
-"""What any store's search finds, besides what tests/conformance/stores.py asks of it."""
+"""Search in any store, in addition to tests/conformance/stores.py."""
 
 from perdure.stores.base import Phrase
 from tests.conformance.stores import Owner
 
 
 class SearchSuite:
-    async def test_search_finds_what_looks_like_a_number_and_long_texts_of_any_script(self, owner: Owner) -> None:
+    async def test_search_finds_words_like_numbers_and_long_texts_in_any_script(self, owner: Owner) -> None:
         said = "commit 4e3f2a1 of 0x1E5abc, 12e34f56-7e8f and " + "x" * 3_000
-        # Each syllable is three letters of three bytes to search, and each word is another.
+        # For search, each syllable is three letters of three bytes, and all words differ.
         korean = " ".join(
             chr(0xAC01 + one) + chr(0xAC01 + other) for one in range(300) for other in range(0, 11_000, 50)
         )

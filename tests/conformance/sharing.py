@@ -1,4 +1,4 @@
-"""What every store that several servers share must hold besides: nodes, slots, files, news. See stores.py."""
+"""What shared stores must also guarantee: nodes, slots, files, new events. See stores.py."""
 
 import asyncio
 import time
@@ -10,11 +10,11 @@ from perdure.core.errors import Conflict, NotOwner
 from perdure.stores import base
 from perdure.stores.base import Append, Head, Kept, Node
 from perdure.stores.shared import Load, News, SharedStore, SlotTaker
-from tests.conformance.stores import MakeStore, Owner, checkpoint, delta, fact, listed
+from tests.conformance.stores import MakeStore, Owner, delta, fact, listed, progress
 
 
 def shared(owner: Owner) -> SharedStore:
-    """The same store, as one that several servers share."""
+    """Return the store as a SharedStore."""
     assert owner.store.is_shared
     store: SharedStore = owner.store  # type: ignore[assignment]  # what `is_shared` promises
     return store
@@ -32,7 +32,7 @@ async def died(owner: Owner, life: base.Owner) -> None:
 class SharingSuite:
     @pytest.fixture
     async def others(self, owner: Owner, make_store: MakeStore) -> AsyncIterator[list[Owner]]:
-        """Two other servers on the same database."""
+        """Return two other servers on the same database."""
         stores = [make_store(), make_store()]
         for store in stores:
             await store.open()
@@ -42,25 +42,27 @@ class SharingSuite:
 
     # Nodes --------------------------------------------------------------------------------------------------------
 
-    async def test_every_server_has_the_same_number_and_none_is_fenced(self, owner: Owner, others: list[Owner]) -> None:
+    async def test_every_server_has_the_same_generation_and_none_is_fenced(
+        self, owner: Owner, others: list[Owner]
+    ) -> None:
         await owner.create("s")
         assert {other.generation for other in others} == {owner.generation}
         assert [await each.append("s", delta("x")) for each in (*others, owner)] == [2, 3, 4]
 
-    async def test_a_node_is_dead_if_its_heartbeat_is_the_one_that_was_seen(self, owner: Owner) -> None:
+    async def test_a_node_is_declared_dead_only_if_its_heartbeat_has_not_changed(self, owner: Owner) -> None:
         store, a = shared(owner), await joined(owner, "a")
         [before] = await store.nodes()
         assert await store.beat(a)
-        assert not await store.declare_dead(a, before.heartbeat), "it has shown that it lives"
+        assert not await store.declare_dead(a, before.heartbeat), "it has sent a heartbeat"
         [now] = await store.nodes()
         assert not await store.declare_dead(base.Owner("a", a.incarnation + 1), now.heartbeat)
         assert not await store.declare_dead(base.Owner("b", 1), 0)
         assert await store.declare_dead(a, now.heartbeat)
-        assert await store.declare_dead(a, before.heartbeat), "somebody else was first"
+        assert await store.declare_dead(a, before.heartbeat), "another node was first"
         assert not await store.beat(a)
         assert [node.dead for node in await store.nodes()] == [True]
 
-    async def test_what_a_dead_node_owned_is_claimed_and_its_token_fences_it(self, owner: Owner) -> None:
+    async def test_a_session_of_a_dead_node_is_claimed_and_the_new_token_fences_that_node(self, owner: Owner) -> None:
         a, b = await joined(owner, "a"), await joined(owner, "b")
         await owner.create("s", claim=a)
         assert await owner.store.claim_session("s", b, owner.generation) is None
@@ -77,9 +79,9 @@ class SharingSuite:
         with pytest.raises(NotOwner):
             await owner.keep("s", delta("x"), token=1, claim=b)
         assert await owner.keep("s", delta("x"), token=1, claim=again) == Kept(2, 2, again)
-        assert await owner.store.claim_session("s", a, owner.generation) is None, "its former life"
+        assert await owner.store.claim_session("s", a, owner.generation) is None, "its previous incarnation"
 
-    async def test_a_node_may_be_drained_and_stays_so_when_it_restarts(self, owner: Owner) -> None:
+    async def test_a_drained_node_stays_drained_when_it_restarts(self, owner: Owner) -> None:
         await joined(owner, "a")
         assert await shared(owner).set_draining("a", True)
         assert not await shared(owner).set_draining("nobody", True)
@@ -98,10 +100,10 @@ class SharingSuite:
         assert not await owner.store.beat(a)
         assert await owner.store.heads(["s", "t"]) == {"s": Head(1, 1, None, 1), "t": Head(1, 1, b, 1)}
         assert (await joined(owner, "a")).incarnation > a.incarnation
-        assert not await owner.store.beat(a), "its former life"
+        assert not await owner.store.beat(a), "its previous incarnation"
         assert await owner.store.claim_session("s", b, owner.generation) == 2
 
-    async def test_a_session_is_moved_whoever_owns_it_if_nothing_was_decided(self, owner: Owner) -> None:
+    async def test_a_session_is_moved_from_any_owner_unless_a_decision_came_first(self, owner: Owner) -> None:
         a, b = await joined(owner, "a"), await joined(owner, "b")
         await owner.create("s", claim=a)
         assert not await shared(owner).move("s", b, 9)
@@ -123,7 +125,7 @@ class SharingSuite:
         await owner.store.erase("s", owner.generation)
         assert await shared(owner).former_nodes("s") == []
 
-    async def test_turns_that_nobody_runs_any_more_are_found(self, owner: Owner) -> None:
+    async def test_abandoned_turns_are_found(self, owner: Owner) -> None:
         a, b = await joined(owner, "a"), await joined(owner, "b")
         states = {"idle": a, "processing": a, "waiting": a, "mine": b}
         for name, life in states.items():
@@ -144,7 +146,7 @@ class SharingSuite:
         await owner.create("nobody")
         assert await shared(owner).loads() == {"a": Load(3, 2), "b": Load(1, 0)}
 
-    async def test_a_node_finds_what_waits_and_is_nobody_elses(self, owner: Owner) -> None:
+    async def test_a_node_finds_waiting_sessions_that_no_other_node_owns(self, owner: Owner) -> None:
         a, b = await joined(owner, "a"), await joined(owner, "b")
         for name, life in (("of a", a), ("of b", b), ("free", None)):
             await owner.create(name, claim=life, listed=listed(state="accepted"))
@@ -155,13 +157,13 @@ class SharingSuite:
 
     async def test_the_launches_of_a_node_are_read_without_the_others(self, owner: Owner) -> None:
         for launch, session in (("a-1", "s"), ("ab-1", "t"), ("a_-1", "u")):
-            await owner.create(session, checkpoint=checkpoint(launch, session))
+            await owner.create(session, progress=progress(launch, session))
         assert [row.launch_id for row in await owner.store.launches(node="a")] == ["a-1"]
         assert await owner.store.launches(node="b") == []
 
     # Writing at the same time -------------------------------------------------------------------------------------
 
-    async def test_of_many_servers_that_decide_one_wins_and_all_that_is_kept_is_in_order(
+    async def test_of_many_concurrent_decisions_one_wins_and_the_log_is_in_order(
         self, owner: Owner, others: list[Owner]
     ) -> None:
         names = [f"s{number}" for number in range(8)]
@@ -182,7 +184,7 @@ class SharingSuite:
         for name in names:
             assert [event.seq for event in await owner.all(name)] == [1, 2, 3]
 
-    async def test_of_many_servers_that_make_a_session_one_does(self, owner: Owner, others: list[Owner]) -> None:
+    async def test_only_one_of_many_servers_creates_a_session(self, owner: Owner, others: list[Owner]) -> None:
         for number in range(5):
             name = f"s{number}"
             made = await asyncio.gather(*(server.create(name) for server in (owner, *others)), return_exceptions=True)
@@ -197,22 +199,22 @@ class SharingSuite:
         assert sorted(firsts) == list(range(2, 62, 2))
         assert [event.seq for event in await owner.all("s")] == list(range(1, 62))
 
-    async def test_a_launch_that_another_server_wrote_meanwhile_is_written_whole(
+    async def test_a_launch_that_another_server_changed_is_written_in_full(
         self, owner: Owner, others: list[Owner]
     ) -> None:
         await owner.create("s")
         for offset in (1, 2):
-            await owner.append("s", delta("x"), checkpoint=checkpoint("l", "s", offset=offset, driver_state=b"mine"))
-        await others[0].append("s", checkpoint=checkpoint("l", "s", offset=3, driver_state=b"theirs"))
-        await owner.append("s", delta("x"), checkpoint=checkpoint("l", "s", offset=4, driver_state=b"mine"))
-        assert await owner.store.launches() == [checkpoint("l", "s", offset=4, driver_state=b"mine")]
-        await others[0].append("s", checkpoint=checkpoint("l", "s", phase="gone"))
-        await owner.append("s", delta("x"), checkpoint=checkpoint("l", "s", offset=5, driver_state=b"mine"))
+            await owner.append("s", delta("x"), progress=progress("l", "s", offset=offset, driver_state=b"mine"))
+        await others[0].append("s", progress=progress("l", "s", offset=3, driver_state=b"theirs"))
+        await owner.append("s", delta("x"), progress=progress("l", "s", offset=4, driver_state=b"mine"))
+        assert await owner.store.launches() == [progress("l", "s", offset=4, driver_state=b"mine")]
+        await others[0].append("s", progress=progress("l", "s", phase="gone"))
+        await owner.append("s", delta("x"), progress=progress("l", "s", offset=5, driver_state=b"mine"))
         assert [row.offset for row in await others[1].store.launches()] == [5]
 
     # Following ----------------------------------------------------------------------------------------------------
 
-    async def test_what_is_new_in_many_sessions_is_read_at_once(self, owner: Owner) -> None:
+    async def test_new_events_of_many_sessions_are_read_in_one_call(self, owner: Owner) -> None:
         a = await joined(owner, "a")
         await owner.create("s", fact(), delta("one "), delta("two "), claim=a)
         await owner.create("t")
@@ -228,7 +230,7 @@ class SharingSuite:
         assert await shared(owner).news({}, limit=9, max_bytes=9) == {}
         assert (await shared(owner).news({"s": 10**30}, limit=9, max_bytes=9))["s"].events == []
 
-    async def test_the_mark_of_a_kind_changes_with_each_of_its_documents(self, owner: Owner) -> None:
+    async def test_the_mark_of_a_document_kind_changes_with_each_of_its_documents(self, owner: Owner) -> None:
         store = shared(owner)
         seen = [await store.document_marks()]
 
@@ -250,7 +252,7 @@ class SharingSuite:
         assert await changed("project")
         assert await store.documents("project") == {}
 
-    async def test_of_many_that_take_a_document_one_gets_it(self, owner: Owner, others: list[Owner]) -> None:
+    async def test_only_one_of_many_servers_adds_or_takes_a_document(self, owner: Owner, others: list[Owner]) -> None:
         servers = [owner, *others]
         added = await asyncio.gather(*(each.store.add_document("login", "a", b"x") for each in servers for _ in "ab"))
         assert sum(added) == 1
@@ -259,9 +261,7 @@ class SharingSuite:
 
     # Slots of projects --------------------------------------------------------------------------------------------
 
-    async def test_a_project_has_as_many_slots_as_it_says_however_many_ask(
-        self, owner: Owner, others: list[Owner]
-    ) -> None:
+    async def test_a_project_never_exceeds_its_slots(self, owner: Owner, others: list[Owner]) -> None:
         await owner.create("s0", listed=listed(project="p", title="first", takes_slot=True))
         await owner.create("other", listed=listed(project="q", takes_slot=True))
         names = [f"s{number}" for number in range(1, 9)]
@@ -278,7 +278,9 @@ class SharingSuite:
         refused = next(takers for takers in made if takers)
         assert len(refused) == 3
 
-    async def test_a_reservation_ends_when_it_is_freed_or_over_or_its_turn_takes_the_slot(self, owner: Owner) -> None:
+    async def test_a_reservation_ends_when_it_is_freed_or_expires_or_its_turn_takes_the_slot(
+        self, owner: Owner
+    ) -> None:
         store = shared(owner)
         assert await store.reserve_slot("p", "s", 1, 60) == []
         assert await store.reserve_slot("p", "s", 1, 60) == [], "its own"
@@ -289,13 +291,13 @@ class SharingSuite:
         assert await store.reserve_slot("p", "t", 1, 60) == [SlotTaker("s", "mine")]
         await owner.append("s", listed=listed(project="p", takes_slot=False))
         assert await store.reserve_slot("p", "t", 1, 0) == []
-        assert await store.slot_takers("p") == [], "it was held for no time"
+        assert await store.slot_takers("p") == [], "the reservation has expired"
         assert await store.reserve_slot("p", "u", 1, 60) == []
         assert await store.reserve_slot("p", "v", 0, 60) == [SlotTaker("u", "")]
 
     # Files and time -----------------------------------------------------------------------------------------------
 
-    async def test_files_are_kept_before_their_session_is_and_go_with_it(self, owner: Owner) -> None:
+    async def test_files_may_precede_their_session_and_are_erased_with_it(self, owner: Owner) -> None:
         store = shared(owner)
         data = bytes(range(256)) * 1_000
         await store.put_file("s", "one", data)
@@ -311,9 +313,9 @@ class SharingSuite:
         await store.erase("s", owner.generation)
         assert await store.file("s", "one") is None
         await store.erase("t", owner.generation)
-        assert await store.file("t", "one") is None, "of a session that never was"
+        assert await store.file("t", "one") is None, "its session never existed"
 
-    async def test_the_epoch_stays_and_the_clock_goes_on(self, owner: Owner, others: list[Owner]) -> None:
+    async def test_the_epoch_is_stable_and_the_clock_advances(self, owner: Owner, others: list[Owner]) -> None:
         assert await shared(owner).epoch() == await shared(others[0]).epoch() >= 0
         before = await shared(owner).time()
         assert abs(before - time.time()) < 60
@@ -327,7 +329,7 @@ class SharingSuite:
         await owner.append("soon", listed=listed())
         assert await others[0].store.due_sessions("2026-01-02", 9) == ["next"]
 
-    async def test_a_rollout_is_finished_once_or_again(self, owner: Owner) -> None:
+    async def test_finishing_a_rollout_is_idempotent(self, owner: Owner) -> None:
         await shared(owner).finish_rollout(1)
         await shared(owner).finish_rollout(1)
         assert isinstance(await shared(owner).inspect(), list)

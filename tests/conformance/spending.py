@@ -1,4 +1,4 @@
-"""What every store says of the cost of turns. Above: a store's own tests. Below: the means of the other suite."""
+"""The cost of turns in every store. Above: the tests of each store. Below: the helpers of stores.py."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from tests.conformance.stores import Owner
 
 
 class SpendingSuite:
-    async def test_what_turns_have_cost_is_summed_by_one_key_or_two(self, owner: Owner) -> None:
+    async def test_the_cost_of_turns_is_summed_by_one_or_two_keys(self, owner: Owner) -> None:
         def row(turn: int, day: int, agent: str, context: str, **more: Any) -> TurnRow:
             began = f"2026-01-{day:02d}T10:00:00.000Z"
             spent = Spent(started_at=began, agent=agent, model="m", context=context, said_bytes=100, **more)
@@ -17,7 +17,7 @@ class SpendingSuite:
         turns = [row(1, 1, "a", "fresh", **costs), row(2, 1, "b", "fresh"), row(3, 2, "a", "resumed", **costs)]
         await owner.create("s", turns=[*turns, TurnRow(4, True, b"{}")])
         await owner.create("t", turns=[row(1, 2, "a", "live", **costs)])
-        # It was paid for, whether it is seen or not; and once, however often it is written.
+        # Hidden turns count too, and each turn counts once, however often it is written.
         await owner.append("s", turns=[row(2, 1, "b", "fresh")], hidden=(2, 3))
 
         async def sums(*keys: Any, **named: str) -> list[Any]:

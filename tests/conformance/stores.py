@@ -1,5 +1,5 @@
-"""What every store must hold. A store's own test module subclasses `StoreSuite`, or `EveryStoreSuite` if several
-servers share it, and gives it `make_store`."""
+"""What every store must guarantee. The test module of a store subclasses `StoreSuite`, or `EveryStoreSuite` if the
+store is shared, and provides `make_store`."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -15,10 +15,10 @@ from perdure.core.errors import Conflict, Refused, StoreError
 from perdure.core.events import AssistantText, AssistantThinking, Plan, PlanEntry, decode, encode, type_of
 from perdure.stores.base import (
     Append,
-    Checkpoint,
     Draft,
     Found,
     Kept,
+    LaunchProgress,
     Listed,
     Phrase,
     Query,
@@ -40,7 +40,7 @@ def join_runs(rows: list[Stored]) -> list[Joined]:
     return [*joiner.take(rows), *joiner.end()]
 
 
-# Examples share one database (each takes its own session), and every store's class runs the same function.
+# Examples share one database (each uses its own session), and the class of every store runs the same function.
 generated = settings(
     max_examples=40,
     deadline=None,
@@ -75,7 +75,7 @@ def delta(text: str, block: int = 0, turn: int = 1, thinking: bool = False) -> D
     return Draft(type_of(event), turn, encode(event), False)
 
 
-def checkpoint(launch_id: str, session_id: str, **fields: Any) -> Checkpoint:
+def progress(launch_id: str, session_id: str, **fields: Any) -> LaunchProgress:
     given_fields: dict[str, Any] = {
         "launch_id": launch_id,
         "session_id": session_id,
@@ -88,11 +88,11 @@ def checkpoint(launch_id: str, session_id: str, **fields: Any) -> Checkpoint:
         "pending_input": [],
         "driver_state": b"",
     }
-    return Checkpoint(**(given_fields | fields))
+    return LaunchProgress(**(given_fields | fields))
 
 
 def text_of(events: list[Stored]) -> list[tuple[str, int, int | None, str]]:
-    """What readers put together: the text of each neighbouring block, whatever pieces it came in."""
+    """Return the text of each block, like readers join it, regardless of the pieces."""
     blocks: list[tuple[str, int, int | None, str]] = []
     for event in events:
         body = decode(event.body)
@@ -106,7 +106,7 @@ def text_of(events: list[Stored]) -> list[tuple[str, int, int | None, str]]:
 
 
 class Owner:
-    """A store with the generation that may write to it."""
+    """A store, and the generation that may write to it."""
 
     def __init__(self, store: Store, generation: int) -> None:
         self.store = store
@@ -128,7 +128,7 @@ class Owner:
         return await self.store.read(session_id, after, limit=100_000)
 
     async def changes(self, after: int, count: int) -> list[tuple[int, str, Stored]]:
-        """So many plans of all sessions. Where several servers write, their order may come a moment later."""
+        """Wait for this many `plan` events of all sessions. A shared store may show them a moment later."""
         async with asyncio.timeout(WAIT_S):
             while len(rows := await self.store.list_changes(after, ("plan",), 100)) < count:
                 pass
@@ -143,11 +143,11 @@ class Owner:
 
 
 class EveryStoreSuite(GroupSuite):
-    """For stores of one server, and for those that several share."""
+    """For all stores, shared or not."""
 
     @pytest.fixture
     def make_store(self) -> MakeStore:
-        """A new store, not open yet, on this test's database; each call gives another one."""
+        """Return a function that creates another store, not yet open, on the test's database."""
         raise NotImplementedError
 
     @pytest.fixture
@@ -159,7 +159,7 @@ class EveryStoreSuite(GroupSuite):
 
     # Appending ----------------------------------------------------------------------------------------------------
 
-    async def test_the_first_append_makes_the_session_and_numbers_begin_at_one(self, owner: Owner) -> None:
+    async def test_the_first_append_creates_the_session_and_numbers_start_at_one(self, owner: Owner) -> None:
         assert await owner.store.load("s") is None
         assert await owner.create("s", fact("a"), delta("b"), state=b"first") == 1
         assert await owner.store.load("s") == SessionRecord(b"first", 2, 1)
@@ -168,13 +168,13 @@ class EveryStoreSuite(GroupSuite):
             (2, 2, "assistant_text"),
         ]
 
-    async def test_only_decisive_events_move_the_position_that_decisions_expect(self, owner: Owner) -> None:
+    async def test_only_decisive_events_advance_the_position_that_decisions_expect(self, owner: Owner) -> None:
         await owner.create("s")
         assert await owner.append("s", delta("a"), delta("b")) == 2
         assert await owner.append("s", fact("c"), expect=1, state=b"two") == 4
         assert await owner.store.load("s") == SessionRecord(b"two", 4, 4)
 
-    async def test_a_decision_on_a_stale_position_conflicts_and_leaves_nothing(self, owner: Owner) -> None:
+    async def test_a_decision_on_a_stale_position_conflicts_and_stores_nothing(self, owner: Owner) -> None:
         await owner.create("s")
         with pytest.raises(Conflict):
             await owner.append(
@@ -185,7 +185,7 @@ class EveryStoreSuite(GroupSuite):
                 listed=listed(title="late"),
                 turns=[TurnRow(1, True, b"{}")],
                 receipt=Receipt("m", "d", b"{}"),
-                checkpoint=checkpoint("l", "s"),
+                progress=progress("l", "s"),
                 phrases=[Phrase(1, "user", "late")],
             )
         assert await owner.store.load("s") == SessionRecord(b"new", 1, 1)
@@ -201,16 +201,16 @@ class EveryStoreSuite(GroupSuite):
             await owner.append("nobody", fact(), expect=expect, state=b"", listed=listed())
         assert await owner.store.load("nobody") is None
 
-    async def test_a_session_is_not_made_without_its_state(self, owner: Owner) -> None:
+    async def test_a_session_is_not_created_without_its_state(self, owner: Owner) -> None:
         with pytest.raises(StoreError):
             await owner.append("s", fact(), expect=0)
 
-    async def test_a_step_without_events_answers_with_the_last_number(self, owner: Owner) -> None:
+    async def test_a_step_without_events_returns_the_last_number(self, owner: Owner) -> None:
         await owner.create("s", fact(), delta("a"))
-        assert await owner.append("s", checkpoint=checkpoint("l", "s", offset=9)) == 2
+        assert await owner.append("s", progress=progress("l", "s", offset=9)) == 2
         assert [launch.offset for launch in await owner.store.launches()] == [9]
 
-    async def test_steps_given_at_the_same_time_are_all_kept_in_order(self, owner: Owner) -> None:
+    async def test_concurrent_steps_are_all_stored_in_order(self, owner: Owner) -> None:
         names = [f"s{number}" for number in range(40)]
         await asyncio.gather(*(owner.create(name) for name in names))
         firsts = await asyncio.gather(
@@ -221,7 +221,7 @@ class EveryStoreSuite(GroupSuite):
         for name in names:
             assert text_of(await owner.all(name))[1:] == [("assistant_text", 0, 1, expected)]
 
-    async def test_of_two_decisions_at_the_same_time_one_wins_and_the_others_are_unhurt(self, owner: Owner) -> None:
+    async def test_of_two_concurrent_decisions_one_wins_and_other_steps_are_unaffected(self, owner: Owner) -> None:
         await asyncio.gather(owner.create("s"), owner.create("t"))
         outcomes = await asyncio.gather(
             owner.append("s", fact("one"), expect=1, state=b"one"),
@@ -245,13 +245,13 @@ class EveryStoreSuite(GroupSuite):
 
     # Owners ---------------------------------------------------------------------------------------------------------
 
-    async def test_everything_is_there_after_closing_and_opening(self, make_store: MakeStore) -> None:
+    async def test_everything_survives_closing_and_reopening(self, make_store: MakeStore) -> None:
         store = make_store()
         await store.open()
         owner = Owner(store, await store.claim())
         await owner.create("s", fact("a"), delta("b"))
-        launch = checkpoint("l", "s", pending_input=[b"x\n", b"\x00\n"], input_total=7, driver_state=b"\x01")
-        await owner.append("s", checkpoint=launch)
+        launch = progress("l", "s", pending_input=[b"x\n", b"\x00\n"], input_total=7, driver_state=b"\x01")
+        await owner.append("s", progress=launch)
         await store.put_document("project", "site", b"{}")
         before = await owner.all("s")
         await store.close()
@@ -265,7 +265,7 @@ class EveryStoreSuite(GroupSuite):
         assert await owner.append("s", delta("c"), expect=1) == 3
         await store.close()
 
-    async def test_closing_keeps_what_was_given_and_refuses_what_comes_later(self, make_store: MakeStore) -> None:
+    async def test_closing_stores_queued_steps_and_refuses_later_ones(self, make_store: MakeStore) -> None:
         store = make_store()
         await store.open()
         owner = Owner(store, await store.claim())
@@ -300,7 +300,7 @@ class EveryStoreSuite(GroupSuite):
         assert await numbers(8, limit=10**30, upto=10**30) == [9, 10]
         assert await numbers(0, max_bytes=3 * size) == [1, 2, 3]
         assert await numbers(0, max_bytes=3 * size - 1) == [1, 2]
-        assert await numbers(0, max_bytes=0) == [1], "a reader must be able to go on"
+        assert await numbers(0, max_bytes=0) == [1], "a reader must be able to continue"
         assert await owner.store.read("nobody", 0, limit=5) == []
         assert await owner.store.size("s", 0, limit=1) == size
         assert await owner.store.size("s", 5, limit=3) == 3 * size
@@ -331,7 +331,7 @@ class EveryStoreSuite(GroupSuite):
         assert hidden == [(1, True), (2, False), (3, False), (4, False), (5, True)]
         assert [row.turn for row in await owner.store.read_turns("t")] == [2]
 
-    async def test_a_message_is_taken_once(self, owner: Owner) -> None:
+    async def test_a_message_is_accepted_once(self, owner: Owner) -> None:
         receipt = Receipt("m1", "digest", b'{"seq":1}')
         await owner.create("s", receipt=receipt)
         await owner.create("t", receipt=receipt)
@@ -348,26 +348,26 @@ class EveryStoreSuite(GroupSuite):
         assert isinstance(outcomes[1], Conflict)
         assert await owner.store.find_receipt("s", "m2") == Receipt("m2", "one", b"1")
 
-    async def test_a_launch_is_known_until_it_is_gone(self, owner: Owner) -> None:
-        await owner.create("s", checkpoint=checkpoint("l1", "s", phase="launching"))
-        await owner.append("s", checkpoint=checkpoint("l2", "s"))
-        newest = checkpoint("l1", "s", offset=5, performed_seq=1, input_total=2, pending_input=[b"a\n"])
+    async def test_a_launch_is_listed_until_it_is_gone(self, owner: Owner) -> None:
+        await owner.create("s", progress=progress("l1", "s", phase="launching"))
+        await owner.append("s", progress=progress("l2", "s"))
+        newest = progress("l1", "s", offset=5, performed_seq=1, input_total=2, pending_input=[b"a\n"])
         await asyncio.gather(
-            owner.append("s", checkpoint=checkpoint("l1", "s", offset=1)), owner.append("s", checkpoint=newest)
+            owner.append("s", progress=progress("l1", "s", offset=1)), owner.append("s", progress=newest)
         )
         assert {launch.launch_id: launch for launch in await owner.store.launches()} == {
             "l1": newest,
-            "l2": checkpoint("l2", "s"),
+            "l2": progress("l2", "s"),
         }
-        await owner.append("s", checkpoint=checkpoint("l2", "s", phase="gone"))
+        await owner.append("s", progress=progress("l2", "s", phase="gone"))
         assert await owner.store.launches() == [newest]
 
     async def test_a_launch_that_serves_several_sessions_has_a_row_for_each(self, owner: Owner) -> None:
-        await owner.create("s", checkpoint=checkpoint("l1", "s", offset=3))
-        await owner.create("t", checkpoint=checkpoint("l1", "t", offset=7))
+        await owner.create("s", progress=progress("l1", "s", offset=3))
+        await owner.create("t", progress=progress("l1", "t", offset=7))
         assert {(row.session_id, row.offset) for row in await owner.store.launches()} == {("s", 3), ("t", 7)}
-        await owner.append("s", checkpoint=checkpoint("l1", "s", phase="gone"))
-        assert await owner.store.launches() == [checkpoint("l1", "t", offset=7)]
+        await owner.append("s", progress=progress("l1", "s", phase="gone"))
+        assert await owner.store.launches() == [progress("l1", "t", offset=7)]
 
     async def test_changes_of_all_sessions_come_in_the_order_of_their_commits(self, owner: Owner) -> None:
         [(begin, name, _)] = await owner.store.list_changes(-1, ("plan",), 9)
@@ -390,10 +390,10 @@ class EveryStoreSuite(GroupSuite):
         await owner.store.erase("s", owner.generation)
         await owner.create("u")
         assert [name for _, name, _ in await owner.changes(newest, 1)] == ["u"], (
-            "a follower must not miss what comes after an erasure"
+            "a follower must not miss changes after an erase"
         )
 
-    async def test_documents_are_kept_by_kind_replaced_and_removed(self, owner: Owner) -> None:
+    async def test_documents_are_stored_by_kind_replaced_and_removed(self, owner: Owner) -> None:
         await owner.store.put_document("project", "a", b"1")
         await owner.store.put_document("project", "b", b"2")
         await owner.store.put_document("agent", "a", b"3")
@@ -412,7 +412,7 @@ class EveryStoreSuite(GroupSuite):
             delta("secret"),
             turns=[TurnRow(1, True, b"{}")],
             receipt=Receipt("m", "d", b"{}"),
-            checkpoint=checkpoint("l", "s"),
+            progress=progress("l", "s"),
             phrases=[Phrase(0, "title", "secret")],
         )
         await owner.store.erase("s", owner.generation)
@@ -479,7 +479,7 @@ class EveryStoreSuite(GroupSuite):
         await check()
         assert await owner.append(name, delta("more")) == len(before) + 1
 
-    async def test_a_compacted_run_is_one_event_and_says_which_numbers_it_stands_for(self, owner: Owner) -> None:
+    async def test_a_compacted_run_is_one_event_with_its_range_of_numbers(self, owner: Owner) -> None:
         await owner.create("s", fact(), delta("one "), delta("two "), delta("three"), fact("end"))
         await owner.compact("s")
         events = await owner.all("s")
@@ -491,7 +491,7 @@ class EveryStoreSuite(GroupSuite):
         assert body.delta == "two three"
         assert (await owner.store.load("s")) == SessionRecord(b"new", 5, 5)
 
-    async def test_a_run_that_was_read_from_its_middle_is_not_joined_over_its_beginning(self, owner: Owner) -> None:
+    async def test_a_run_of_deltas_read_from_its_middle_keeps_its_beginning_when_joined(self, owner: Owner) -> None:
         await owner.create("s", fact(), delta("a"), delta("b"), delta("c"))
         await owner.compact("s")
         await owner.append("s", delta("d"))
@@ -500,7 +500,7 @@ class EveryStoreSuite(GroupSuite):
 
     # Lists ------------------------------------------------------------------------------------------------------------
 
-    async def test_lists_are_newest_first_and_paging_misses_and_doubles_nothing(self, owner: Owner) -> None:
+    async def test_lists_are_newest_first_and_paging_is_complete_without_duplicates(self, owner: Owner) -> None:
         names = [f"s{number:02}" for number in range(23)]
         for number, name in enumerate(names):
             await owner.create(name, listed=listed(last_active_at=f"2026-01-{1 + number // 2:02}T00:00:00Z"))
@@ -519,7 +519,7 @@ class EveryStoreSuite(GroupSuite):
         page = await owner.store.list_sessions(Query(limit=1))
         assert page.found == [Found("s00", b'{"x":1}', last_seq=1)]
 
-    async def test_a_page_that_ends_exactly_has_no_cursor(self, owner: Owner) -> None:
+    async def test_a_full_last_page_has_no_cursor(self, owner: Owner) -> None:
         await owner.create("s")
         await owner.create("t")
         assert (await owner.store.list_sessions(Query(limit=2))).next_cursor is None
@@ -527,7 +527,7 @@ class EveryStoreSuite(GroupSuite):
     @pytest.mark.parametrize(
         "cursor", ["", "x", "!!!", "bnVsbA", "WzEsMl0", "é", "W10=", "WyJ4Iiw5OTk5OTk5OTk5OTk5OTk5OTk5OTk5XQ"]
     )
-    async def test_a_cursor_that_was_not_given_out_is_refused(self, owner: Owner, cursor: str) -> None:
+    async def test_a_cursor_that_was_not_issued_is_refused(self, owner: Owner, cursor: str) -> None:
         with pytest.raises(Refused) as refusal:
             await owner.store.list_sessions(Query(cursor=cursor))
         assert refusal.value.code == "invalid"
@@ -563,7 +563,7 @@ class EveryStoreSuite(GroupSuite):
         assert await owner.found(q="  ") == ["b", "a"]
         assert await owner.found(q="menu", agent="other") == []
 
-    async def test_a_hit_is_shown_where_it_was_said_and_only_else_in_the_title(self, owner: Owner) -> None:
+    async def test_a_snippet_prefers_a_match_in_a_turn_to_the_title(self, owner: Owner) -> None:
         said = [Phrase(1, "user", "Good morning"), Phrase(7, "assistant", "It was the gardener, in the long library")]
         await owner.create("s", phrases=[Phrase(0, "title", "Gardener"), *said])
 
@@ -581,7 +581,7 @@ class EveryStoreSuite(GroupSuite):
         assert await owner.found(q="oldtitle") == await owner.found(q="oldwords") == []
         assert await owner.found(q="newtitle") == await owner.found(q="newwords") == ["s"]
 
-    async def test_a_turn_that_was_taken_out_of_sight_is_not_found(self, owner: Owner) -> None:
+    async def test_a_hidden_turn_is_not_found(self, owner: Owner) -> None:
         await owner.create("s", turns=[TurnRow(1, True, b"{}")], phrases=[Phrase(1, "assistant", "regrettable")])
         assert await owner.found(q="regrettable") == ["s"]
         await owner.append("s", turns=[TurnRow(1, False, b"{}")])
@@ -589,7 +589,7 @@ class EveryStoreSuite(GroupSuite):
 
     @generated
     @given(text=st.one_of(st.text(), st.text(alphabet='"*^:()-+{}\0 aANDORNOTEAR\ud800', max_size=20)))
-    async def test_whatever_is_searched_for_is_text_and_never_syntax(self, owner: Owner, text: str) -> None:
+    async def test_a_search_query_is_plain_text_and_never_syntax(self, owner: Owner, text: str) -> None:
         page = await owner.store.list_sessions(Query(q=text))
         assert page.found == []
 

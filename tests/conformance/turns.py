@@ -1,4 +1,4 @@
-"""What every store must find of a turn's events without reading the others. See stores.py."""
+"""Finding the events of a turn without reading the others, in every store. See stores.py."""
 
 from uuid import uuid4
 
@@ -16,7 +16,7 @@ def _draft(event: Event) -> Draft:
 
 
 def a_turn(number: int, deltas: int, *, said: bool = True) -> list[Draft]:
-    """A turn's events; the oldest imported ones have no message."""
+    """Return the events of a turn. The oldest imported turns have no message."""
     begin = [UserMessage(turn=number, message_id="m", text="hello", agent="a")] if said else []
     start = TurnStart(turn=number, run_id="r", message_id="m", agent="a", context="fresh", context_reason="")
     end = [TurnEnd(turn=number, stop_reason="end_turn"), WaitingForInput(turn=number)]
@@ -45,7 +45,7 @@ class TurnsSuite:
         last=st.one_of(st.none(), st.integers(1, 9)),
         cut=st.integers(0, 60),
     )
-    async def test_of_some_turns_all_events_are_found_also_later_changes(
+    async def test_all_events_of_some_turns_are_found_including_later_changes(
         self, owner: Owner, turns: list[tuple[int, bool, list[int]]], first: int, last: int | None, cut: int
     ) -> None:
         session = uuid4().hex
@@ -58,12 +58,12 @@ class TurnsSuite:
             wanted = [row for row in every if row.turn and first <= row.turn <= (last or 99) and row.seq <= upto]
             assert await found(owner, session, first, last, upto) == wanted
 
-    async def test_turns_of_a_session_that_is_not_there_are_nowhere(self, owner: Owner) -> None:
+    async def test_an_unknown_session_has_no_turns(self, owner: Owner) -> None:
         assert await found(owner, "nobody", 1, None, 100) == []
         await owner.create("s", *a_turn(1, 3))
         assert await found(owner, "s", 2, 10**30, 100) == []
 
-    async def test_turns_are_found_in_what_was_compacted(self, owner: Owner) -> None:
+    async def test_turns_are_found_after_compaction(self, owner: Owner) -> None:
         await owner.create("s", *a_turn(1, 3), *a_turn(2, 3))
         await owner.compact("s")
         rows = await found(owner, "s", 1, 1, 100)
@@ -75,7 +75,7 @@ class TurnsSuite:
             "waiting_for_input",
         ]
 
-    async def test_records_are_kept_replaced_and_removed_with_the_step_that_brings_them(self, owner: Owner) -> None:
+    async def test_records_are_stored_replaced_and_removed_with_their_step(self, owner: Owner) -> None:
         records = [TurnRecord(number, 10 * number, b"%d" % number) for number in range(1, 5)]
         await owner.create("s", *a_turn(1, 0), records=records, records_after=0)
         await owner.append("s", records=[TurnRecord(2, 7, b"again"), TurnRecord(3)], records_after=4)
@@ -89,12 +89,12 @@ class TurnsSuite:
         assert await kept(1, 10**30, 10**30, limit=10**30) == [first, second, fourth]
         assert await kept(1, None, limit=2) == [first, second]
         assert await kept(1, None, max_bytes=17) == [first, second]
-        assert await kept(1, None, max_bytes=0) == [first], "a reader must be able to go on"
-        assert await kept(1, None, upto=3) == [], "they are made of later events"
+        assert await kept(1, None, max_bytes=0) == [first], "a reader must be able to continue"
+        assert await kept(1, None, upto=3) == [], "they were made from later events"
         await owner.store.erase("s", owner.generation)
         assert await kept(1, None) == []
 
-    async def test_a_record_that_lacks_an_event_is_not_kept(self, owner: Owner) -> None:
+    async def test_a_record_that_lacks_an_event_is_not_stored(self, owner: Owner) -> None:
         await owner.create("s", *a_turn(1, 0), records=[TurnRecord(1, 1, b"1")], records_after=0)
         assert (await owner.store.read_records("s", 1, None, 99, limit=9)).kept == [KeptRecord(1, 4, 1, b"1")]
         # The writer has read three of four events.
@@ -103,7 +103,7 @@ class TurnsSuite:
         )
         assert (await owner.store.read_records("s", 1, None, 99, limit=9)).kept == []
 
-    async def test_changes_of_what_was_said_are_found_beside_the_records(self, owner: Owner) -> None:
+    async def test_later_changes_of_turns_are_returned_with_the_records(self, owner: Owner) -> None:
         await owner.create("s", *a_turn(1, 0), *a_turn(2, 0), an_edit(1), an_edit(2), *a_turn(3, 0))
         await owner.append("s", records=[TurnRecord(1, 1, b"1"), TurnRecord(3, 1, b"3")], records_after=14)
         found = await owner.store.read_records("s", 1, None, 99, limit=9)

@@ -1,7 +1,7 @@
-"""`./run continuity [AGENT ...] [--event EVENT]`: play every scenario with real agents, and print the table.
+"""`./run continuity [AGENT ...] [--event EVENT]`: run every scenario with real agents, and print the table.
 
-Above: a person. Below: scenarios.py plays, table.py writes. What was measured is kept beside the agents, one file for
-each; when all was, docs/continuity.md is written from that. The exit code is 0 if every cell holds.
+Above: a person. Below: scenarios.py runs them, table.py writes. Results are stored beside the agents, one file for
+each. When there is a result for each, docs/continuity.md is written from them. The exit code is 0 if every cell holds.
 """
 
 import argparse
@@ -56,7 +56,7 @@ def measure(agent: Agent, installed: RealAgent, events: list[str]) -> dict[str, 
 
 def keep(name: str, verdicts: dict[str, Verdict]) -> None:
     KEPT.mkdir(parents=True, exist_ok=True)
-    """Beside what was kept of other events, if that is of the same version."""
+    """Added to the stored results of other events, if they are of the same version."""
     packages = json.loads((FOLDER / f"{name}.json").read_text())["packages"]
     before = kept(name)
     all_of_them = {**(before.verdicts if before and before.packages == packages else {}), **verdicts}

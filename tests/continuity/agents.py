@@ -1,7 +1,7 @@
-"""The real ACP agents, and how each is made to talk to a scripted model: environment, settings, the mode that asks.
+"""The real ACP agents, and how each is configured for a scripted model: environment, settings, and the mode that asks.
 
-Above: stage.py. Below: what `./run agents` installed. Each agent gets a home of its own, a dummy key and the address
-of the model, and nothing of the machine's. Everything that is particular to one agent is said here and nowhere else.
+Above: stage.py. Below: what `./run agents` installed. Each agent gets its own home directory, a dummy key and the
+address of the model, and nothing from the machine. Everything specific to one agent is here and nowhere else.
 """
 
 import json
@@ -14,7 +14,7 @@ CONTEXT_TOKENS = 200_000
 
 
 class Place(NamedTuple):
-    """Where one agent runs: the model's address, a home of its own, and its working directory."""
+    """Where one agent runs: the model's address, its home directory and its working directory."""
 
     url: str
     home: Path
@@ -32,22 +32,22 @@ class Agent(NamedTuple):
     set_up: Callable[[Place], dict[str, str]]
     """Writes its settings and returns its environment."""
     asking_mode: str | None = None
-    """The mode in which it asks before it acts, where that is not the one that it begins in."""
+    """The mode in which it asks before it acts, if that is not its default."""
     runs: str = "bash {command}"
-    """How its model runs a shell command, so that a permission is needed where that can be."""
+    """How its model runs a shell command, in a way that needs a permission if possible."""
     asks: Literal["before commands", "before edits", "never"] = "before commands"
     asks_at_once: bool = False
-    """Of two such calls in one answer it asks at once, and not for one after the other."""
+    """For two such calls in one answer, it asks for both at the same time, not one after the other."""
     question: str = ""
-    """What the model does to have the person asked for a colour, red or blue. Empty: the agent can't ask."""
+    """What the model does to ask the user for a colour, red or blue. Empty: the agent can't ask."""
     question_settings: dict[str, str] = {}
-    """Settings without which it doesn't."""
+    """Settings without which it doesn't ask."""
     remark: str = ""
-    """What a person should know of its ways, for the page."""
+    """What users should know about it, for the page."""
     in_ci: bool = False
 
     def makes(self, file: Path) -> str:
-        """What its model is told to do to make a file, with a permission."""
+        """What its model is told to do to create a file, with a permission."""
         return f"write {file} made" if self.asks == "before edits" else self.running(f"touch {file}")
 
     def running(self, command: str) -> str:
@@ -55,7 +55,7 @@ class Agent(NamedTuple):
 
 
 def environment(agent: Agent, place: Place) -> dict[str, str]:
-    """All that it needs besides the small base that every agent gets."""
+    """Everything it needs besides the small base environment that every agent gets."""
     folders = {
         f"XDG_{name}_HOME": str(place.home / f".{name.lower()}") for name in ("CONFIG", "DATA", "STATE", "CACHE")
     }
@@ -164,7 +164,7 @@ def _vibe(place: Place) -> dict[str, str]:
 
 
 def _fast_agent(place: Place) -> dict[str, str]:
-    # It reads its settings from the directory that it is started in.
+    # It reads its settings from its working directory.
     settings = f'generic:\n  api_key: dummy\n  base_url: "{place.url}/v1"\n'
     (place.workdir / "fastagent.config.yaml").write_text(settings)
     return {}
@@ -190,7 +190,8 @@ _ALL = (
         _claude,
         question=_QUESTION,
         in_ci=True,
-        remark="each session has a process of its own, which lives on if only the first is killed; the server ends it.",
+        remark="starts one more process for each session, which survives if only the first process is killed; the "
+        "server ends it.",
     ),
     Agent(
         "codex",
@@ -203,35 +204,35 @@ _ALL = (
         '"Which colour?", "options": [{"label": "red", "description": "r"}, {"label": "blue", "description": "b"}]}]}',
         question_settings={"collaboration_mode": "plan"},
         in_ci=True,
-        remark="of two that start for the first time in one home at once, one fails, since both make its database; "
-        "that turn goes on in another process. Puts questions only with `collaboration_mode` set to `plan`. May not "
-        "report all that a command writes, above all in its first moment; its model gets it.",
+        remark="if two processes start at the same time in a new home, one fails because both create its database; "
+        "that turn continues in another process. Asks questions only with `collaboration_mode` set to `plan`. May not "
+        "report all output of a command, especially at its start; its model does receive it.",
     ),
     Agent("vibe", _vibe, asking_mode="ask", in_ci=True),
-    Agent("opencode", _opencode, remark="asks only where its own settings say so."),
+    Agent("opencode", _opencode, remark="asks for permission only if its own settings say so."),
     Agent(
         "gemini",
         _gemini,
-        remark="opens a session of its own again only once, and not in the minute of its making: a load leaves a "
-        "second file under the session's id, and the next start deletes both. It also drops a message whose turn was "
-        "cancelled. The transcript carries both.",
+        remark="resumes a session only once, and not in the minute in which it was created: loading it leaves a second "
+        "file with the session's id, and the next start deletes both. It also drops a message whose turn was "
+        "cancelled. The transcript covers both cases.",
     ),
     Agent(
         "qwen",
         _qwen,
         asking_mode="default",
-        remark="the process that is started only starts the real one. If the first is killed in a turn, the second has "
-        "the time to call the turn cancelled; nobody did that, so it is taken for one that was cut off.",
+        remark="the process that Perdure starts only launches the real one. If the first is killed during a turn, the "
+        "second has time to report the turn as cancelled. Nobody cancelled it, so Perdure treats it as interrupted.",
     ),
     Agent("copilot", _copilot, asks_at_once=True),
-    Agent("fast-agent", _fast_agent, asks="never", remark="never asks for a permission."),
+    Agent("fast-agent", _fast_agent, asks="never", remark="never asks for permission."),
     Agent(
         "hermes",
         _hermes,
         asks="before edits",
         asks_at_once=True,
-        remark="cancelled while a command runs or while it asks, it answers with an error and works on; so its process "
-        "is ended, and the next turn is fresh. Asks before edits, and runs shell commands unasked.",
+        remark="if cancelled while it runs a command or asks, it answers with an error and keeps working; so Perdure "
+        "ends its process, and the next turn is fresh. Asks before edits, but runs shell commands without asking.",
     ),
 )
 

@@ -1,4 +1,4 @@
-"""The stage of each test: a real agent, its model and an empty server. CI's agents always, the others as slow."""
+"""The stage of each test: a real agent, its model and an empty server. Agents other than CI's are marked slow."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path

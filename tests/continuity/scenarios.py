@@ -1,7 +1,7 @@
-"""What may happen to a conversation, agent by agent the same: each scenario says what the model must know afterwards.
+"""What may happen to a conversation, the same for every agent: each scenario says what the model must know afterwards.
 
-Above: the matrix and the tests. Below: the stage. A scenario plays, and returns the sessions to check with all that
-was said in each. It knows nothing of any agent's ways.
+Above: the matrix and the tests. Below: the stage. A scenario runs, and returns the sessions to check with all messages
+of each. It knows nothing about specific agents.
 """
 
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from typing import NamedTuple
 from tests.continuity.stage import Stage
 
 LONG = "stream 3000 20"
-"""A minute of words: long enough to be interrupted on any machine."""
+"""A minute of text: long enough to be interrupted on any machine."""
 SHORT = "stream 120 50"
 WORDS = "".join(f"w{number} " for number in range(120))
 
@@ -21,7 +21,7 @@ class Said(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """What came of one cell."""
+    """The result of one cell."""
 
     held: bool
     plan: str
@@ -49,7 +49,7 @@ def agent_killed_in_a_turn(stage: Stage) -> list[Said]:
     number = stage.send(session, LONG)
     stage.until_said(session, number, "w3 ")
     stage.kill_agent(session)
-    # One whose first process only starts the real one has the time to call it cancelled.
+    # An agent whose first process only starts the real one has time to report it as cancelled.
     stage.ended(session, number, "failed", "cancelled")
     return [Said(session, [*said, LONG])]
 
@@ -68,7 +68,7 @@ def server_killed_in_a_turn(stage: Stage) -> list[Said]:
     stage.server.kill()
     stage.server.restart()
     stage.ended(session, number)
-    assert stage.text(session, number).strip().endswith(WORDS.strip()), "the answer has lost words"
+    assert stage.text(session, number).strip().endswith(WORDS.strip()), "the answer lacks words"
     return [Said(session, [*said, SHORT])]
 
 
@@ -86,7 +86,7 @@ def two_sessions_at_once(stage: Stage) -> list[Said]:
 
 def two_sessions_in_one_process(stage: Stage) -> list[Said]:
     said = _side_by_side(stage, [stage.session(shared=True), stage.session(shared=True)])
-    assert len({stage.pid(session) for session, _ in said}) == 1, "the sessions have a process each"
+    assert len({stage.pid(session) for session, _ in said}) == 1, "each session has its own process"
     return said
 
 
@@ -125,7 +125,7 @@ SCENARIOS: dict[str, Callable[[Stage], list[Said]]] = {
 
 
 def play(stage: Stage, event: str) -> Verdict:
-    """Play a scenario, then ask the model what it was told: each message once, in order, is what must hold."""
+    """Run a scenario, then ask the model what it received. It holds if each message came once, in order."""
     verdict = Verdict(False, "", "")
     for session, texts in SCENARIOS[event](stage):
         found = stage.recalled(session)

@@ -1,7 +1,8 @@
-"""One cell's stage: a real agent, its scripted model and an empty server, and what a scenario does with them.
+"""The stage of one cell: a real agent, its scripted model and an empty server, and the actions of a scenario.
 
 Above: the scenarios and the tests. Below: a live server as a child process, the agent's settings. Every wait is
-bounded, generously: agents take tens of seconds to start on a busy machine. When a stage ends, nothing of it runs.
+bounded, generously: agents take tens of seconds to start on a busy machine. When a stage ends, none of its processes
+runs.
 """
 
 import contextlib
@@ -42,23 +43,23 @@ class Stage:
     # A conversation ----------------------------------------------------------------------------------------------
 
     def session(self, *, shared: bool = False, **fields: Any) -> str:
-        """`shared`: in one process with the others that are so."""
+        """`shared`: in one process with the other shared sessions."""
         name = f"{self.agent.name}-shared" if shared else self.agent.name
         return self.server.create(agent=name, workdir=str(self.workdir), **fields)
 
     def asking_session(self) -> str:
-        """One whose agent asks before it acts."""
+        """A session whose agent asks before it acts."""
         return self.session(mode=self.agent.asking_mode) if self.agent.asking_mode else self.session()
 
     def send(self, session: str, text: str) -> int:
         return int(self.server.send(session, text)["turn"])
 
     def turn(self, session: str, text: str) -> Any:
-        """The turn when it is over, which must be by itself."""
+        """The turn when it is over. It must have ended normally."""
         return self.ended(session, self.send(session, text))
 
     def ended(self, session: str, number: int, *stop_reasons: str) -> Any:
-        """The turn when it is over, which it must be for one of these reasons: by itself, if none is given."""
+        """The turn when it is over. It must have ended for one of these reasons, or normally if none is given."""
         self.server.wait_idle(session, WAIT_S)
         turn = self.at(session, number)
         assert turn["stop_reason"] in (stop_reasons or ("end_turn",)), (
@@ -82,10 +83,8 @@ class Stage:
         eventually(said, lambda: f"turn {number} says {text!r}; {self.server.account(session)}", WAIT_S)
 
     def recalled(self, session: str) -> list[str]:
-        """Every message that the model was sent for a new one, oldest first, the new one left out.
-
-        Line by line, and so for messages of one line only: some agents join messages that had no answer between them.
-        """
+        """Every message that the model received with a new one, oldest first, without the new one. Read line by line,
+        so only for messages of one line: some agents join messages without an answer between them."""
         number = self.turn(session, "recall")["turn"]
         found = [json.loads(line[2:]) for line in self.text(session, number).split("\n") if line.startswith("- ")]
         lines = [line.strip() for text in found for line in text.split("\n") if line.strip()]
@@ -93,7 +92,7 @@ class Stage:
         return lines[:-1]
 
     def configure(self, session: str, config_id: str, value: str) -> None:
-        """Until the agent has confirmed it."""
+        """Wait until the agent has confirmed it."""
         self.server.post(f"/api/sessions/{session}/config", {"config_id": config_id, "value": value}, expect=200)
 
         def confirmed() -> bool:
@@ -117,7 +116,7 @@ class Stage:
         self.server.post(f"/api/sessions/{session}/prompts/{prompt['prompt_id']}", answer, expect=200)
 
     def choose(self, session: str, prompt: Any, kind: str) -> None:
-        """Answer with the option of that kind."""
+        """Answer with the option of this kind."""
         option = next(option["option_id"] for option in prompt["options"] if option["kind"] == kind)
         self.answer(session, prompt, option_id=option)
 
@@ -143,7 +142,7 @@ class Stage:
         return int(self.server.wait(session, lambda found: found["pid"] is not None, WAIT_S)["pid"])
 
     def kill_agent(self, session: str) -> None:
-        """The process that the server started; its children are for the server to find. Until all are gone."""
+        """Kill the process that the server started, and wait until all are gone. The server must find its children."""
         pid = self.pid(session)
         before = self.processes()
         os.kill(pid, signal.SIGKILL)
@@ -154,7 +153,7 @@ class Stage:
         eventually(lambda: not (pids.keys() & self.processes().keys()), f"none of {pids} is left", GONE_S)
 
     def processes(self) -> dict[int, str]:
-        """Everything that was started for this stage's agent, by its environment or its directory."""
+        """All processes of this stage's agent, found by their environment or directory."""
         home = f"HOME={self.folder / 'home'}".encode()
         found: dict[int, str] = {}
         for entry in Path("/proc").glob("[0-9]*"):
@@ -171,7 +170,7 @@ class Stage:
 
 @contextlib.contextmanager
 def stage(agent: Agent, installed: RealAgent, servers: SharedServers, folder: Path) -> Iterator[Stage]:
-    """Fails if a process of the agent is left when the server has erased its sessions."""
+    """Fails if a process of the agent is left after the server has erased its sessions."""
     with running() as model:
         server = servers.borrow(LiveServer, CONFIG)
         made = Stage(agent, installed, model, server, folder)

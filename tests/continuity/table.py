@@ -1,6 +1,6 @@
-"""The table of what was measured, and the page docs/continuity.md around it.
+"""The table of results, and the page docs/continuity.md around it.
 
-Above: `./run continuity`. Below: verdicts, and the agents' remarks. Functions from values to text.
+Above: `./run continuity`. Below: verdicts, and the remarks about agents. Functions from values to text.
 """
 
 from typing import NamedTuple
@@ -12,55 +12,58 @@ HEAD = """# Continuity
 
 <!-- Written by `./run continuity`. Change tests/continuity, then run it again. -->
 
-What a conversation is worth after something died in the middle of it, measured with real agents. Each agent runs as it
-is published, at the version below, under a real server; only the model behind it is scripted. After each event one more
-message is sent, `recall`, and the model answers with every user message that the agent's request held. A cell holds if
-those are all the messages of the session, each exactly once and in order, and if no process of the agent was left
-behind, neither by a kill nor by the end of the session. What an agent adds to a message on its own account (the date,
-its reminders) is not counted.
+What survives when a process dies in the middle of a conversation, measured with real agents. Each agent runs as
+published, at the version below, under a real server; only its model is scripted. After each event the test sends one
+more message, `recall`, and the model answers with every user message in the agent's request. A cell passes if these are
+all messages of the session, each exactly once and in order, and if no agent process is left behind after a kill or at
+the end of the session. Text that the agent itself adds to a message (the date, its reminders) doesn't count.
 
 """
 
 EVENTS = """
 | event | what is done |
 | --- | --- |
-| three turns | nothing goes wrong |
-| agent killed between turns | `kill -9` of the process that the server started; its children are not left either |
-| agent killed in a turn | the same while words are streaming; the turn fails, and what it said is kept |
+| three turns | no failure |
+| agent killed between turns | `kill -9` of the process that the server started; its child processes must end too |
+| agent killed in a turn | the same while text is streaming; the turn fails, and its output is saved |
 | server restarted between turns | stopped as by a service manager, and started again |
-| server killed in a turn | `kill -9` while words are streaming; the new server goes on, and no word is missing |
-| suspended and woken | the process is ended because it is idle, twice, and started again for the next message |
-| two sessions at once | two processes of one agent, with messages at the same time; neither knows the other's |
+| server killed in a turn | `kill -9` while text is streaming; the new server continues, and no text is missing |
+| suspended and woken | twice, the idle process is ended and started again for the next message |
+| two sessions at once | two processes of one agent, with messages at the same time; neither sees the other's |
 | two sessions in one process | the same with `shared = true` |
-| cancelled, then continued | the turn is aborted while words are streaming |
+| cancelled, then continued | the turn is aborted while text is streaming |
 
-A cell says how the checked turn got its context: `live`, the process still held the conversation; `resumed`, the agent
-opened its own session again; `fresh`, it was told the whole transcript in a new session; `resumed, then fresh`, it
-refused its own session, and the same turn went on with the transcript. The number gives the reason that the turn's
-`turn_start` (or `context_fallback`) event has.
+A cell shows how the checked turn got its context:
+
+- `live`: the process still held the conversation.
+- `resumed`: the agent reopened its native session.
+- `fresh`: the agent received the whole transcript in a new session.
+- `resumed, then fresh`: the agent refused its native session, and the same turn continued with the transcript.
+
+The number refers to the reason in the turn's `turn_start` (or `context_fallback`) event.
 
 """
 
 LIMITS = """
-## What is not promised
+## Limits
 
-- An agent that is killed in a turn keeps the message of that turn in its own session, and of the answer mostly nothing.
-  So that session is not used again: the next turn is `fresh`, and is told what was said up to the kill. The transcript
-  has every message and every answer word for word, and of each tool its result and its edits, within bounds.
-- A turn that is cancelled before the agent has shown anything of it but warnings may be missing in the agent's own
-  session (codex, copilot, qwen), or be done together with the next message (hermes). So the next turn is `fresh` then,
-  with any agent.
-- An abort ends the command that the turn runs. Codex itself leaves a command running that it no longer waits for; on
-  Linux Perdure then ends what the agent has started since the first of the turn's open commands, about two seconds
-  after the turn. A command that an earlier turn sent to the background goes on, and so does everything in a process
-  that several sessions share.
-- What a killed agent had begun outside of the conversation, a half-written file for example, stays as it is.
-- The model is scripted: this shows what a model is told, not what it makes of it.
+- An agent killed during a turn keeps that turn's message in its native session, but usually nothing of the answer. So
+  Perdure doesn't use that session again: the next turn is `fresh` and receives the output up to the kill. The
+  transcript contains every message and every answer verbatim, and each tool's result and edits within bounds.
+- If a turn is cancelled before the agent has shown anything but warnings, its message may be missing from the agent's
+  native session (codex, copilot, qwen), or be processed together with the next message (hermes). So after such a turn
+  the next one is `fresh`, with any agent.
+- An abort ends the command that the turn is running. Codex leaves a command running once it no longer waits for it. On
+  Linux, Perdure then ends every process that the agent has started since the first of the turn's open commands, about
+  two seconds after the turn. It doesn't end commands that an earlier turn sent to the background, nor anything in a
+  process that several sessions share.
+- Side effects of a killed agent outside the conversation, such as a half-written file, remain.
+- The model is scripted: this shows what a model receives, not what it does with it.
 """
 
 
 class Row(NamedTuple):
-    """One agent: the packages that it was installed from, and what came of each event."""
+    """One agent: the packages it was installed from, and the result of each event."""
 
     packages: list[str]
     verdicts: dict[str, Verdict]
@@ -104,6 +107,6 @@ def page(rows: dict[str, Row]) -> str:
     )
     remarks = "\n".join(f"- **{name}**: {AGENTS[name].remark}" for name in rows if AGENTS[name].remark)
     return (
-        f"{HEAD}{held} of {len(cells)} cells hold.\n\n{matrix(rows)}\n\n## The events\n{EVENTS}"
+        f"{HEAD}{held} of {len(cells)} cells pass.\n\n{matrix(rows)}\n\n## The events\n{EVENTS}"
         f"## Remarks\n\n{remarks}\n\n## Versions\n\n| agent | installed from |\n| --- | --- |\n{versions}\n{LIMITS}"
     )

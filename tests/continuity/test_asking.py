@@ -1,4 +1,5 @@
-"""What real agents ask: allowed, refused, cancelled while they wait, two at once, and questions with choices."""
+"""Prompts of real agents: allowed, denied, cancelled while they wait, two at the same time, and questions with
+choices."""
 
 import json
 from pathlib import Path
@@ -16,7 +17,7 @@ pytestmark = pytest.mark.timeout(900)
 
 @pytest.fixture
 def makes(agent: Agent, tmp_path: Path) -> str:
-    """What the model does to make the file `made`, which needs a permission."""
+    """What the model does to create the file `made`, which needs a permission."""
     if agent.asks == "never":
         pytest.skip(f"{agent.name} never asks")
     return agent.makes(tmp_path / "work" / "made")
@@ -40,19 +41,19 @@ def test_an_allowed_tool_runs(stage: Stage, makes: str) -> None:
     assert stage.recalled(session) == text.split("\n")
 
 
-def test_a_refused_tool_does_not_run_and_the_conversation_goes_on(stage: Stage, makes: str) -> None:
+def test_a_denied_tool_does_not_run_and_the_conversation_continues(stage: Stage, makes: str) -> None:
     session = stage.asking_session()
     text = f"{makes}\nsay done"
     number = stage.send(session, text)
     stage.choose(session, stage.prompt(session), "reject_once")
-    # Some tell the model and go on, some end the turn there.
+    # Some agents tell the model and continue, some end the turn there.
     stage.ended(session, number, "end_turn", "cancelled")
     assert not (stage.workdir / "made").exists()
     assert outcomes(stage, session) == ["denied"]
     [result] = stage.events(session, "tool_result")
     assert result["outcome"] == "denied" and result["waited_ms"] > 0
     assert stage.recalled(session) == text.split("\n")
-    # Who is told the transcript must not take it for done.
+    # An agent that gets a replay must not take the tool for done.
     fresh = stage.server.send(session, "say more", fresh=True)["turn"]
     stage.ended(session, fresh)
     stage.model.log.wait(lambda request: "(denied, not done)" in all_text(request))
@@ -70,7 +71,7 @@ def test_a_turn_is_cancelled_while_it_asks(stage: Stage, makes: str) -> None:
     assert stage.recalled(session) == text.split("\n")
 
 
-def test_two_tools_of_one_answer_are_each_asked_about_and_run(stage: Stage, agent: Agent, makes: str) -> None:
+def test_two_tools_of_one_answer_each_ask_and_run(stage: Stage, agent: Agent, makes: str) -> None:
     session = stage.asking_session()
     together = json.dumps([agent.makes(stage.workdir / name) for name in ("made-1", "made-2")])
     number = stage.send(session, f"together {together}\nsay done")
@@ -81,9 +82,9 @@ def test_two_tools_of_one_answer_are_each_asked_about_and_run(stage: Stage, agen
         return [prompt for prompt in found if prompt["prompt_id"] not in answered]
 
     if agent.asks_at_once:
-        eventually(lambda: len(waiting()) == 2, "two prompts wait at once", 180)
+        eventually(lambda: len(waiting()) == 2, "two prompts wait at the same time", 180)
     for _ in range(2):
-        # The newest first, as a person may.
+        # The newest first, as a user may do.
         prompt = eventually(waiting, "a prompt waits", 180)[-1]
         answered.append(prompt["prompt_id"])
         stage.choose(session, prompt, "allow_once")
@@ -92,7 +93,7 @@ def test_two_tools_of_one_answer_are_each_asked_about_and_run(stage: Stage, agen
     assert {path.name for path in stage.workdir.glob("made-*")} == {"made-1", "made-2"}
 
 
-def test_a_question_is_put_with_its_choices_and_the_answer_reaches_the_model(stage: Stage, agent: Agent) -> None:
+def test_a_question_is_shown_with_its_choices_and_the_answer_reaches_the_model(stage: Stage, agent: Agent) -> None:
     if not agent.question:
         pytest.skip(f"{agent.name} puts no questions over ACP")
     session = stage.session()

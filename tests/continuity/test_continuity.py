@@ -1,4 +1,4 @@
-"""Whatever dies in between, a real agent's model is told every message once."""
+"""Whatever is killed in between, a real agent's model receives every message once."""
 
 import pytest
 

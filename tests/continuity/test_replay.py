@@ -1,4 +1,4 @@
-"""After a crash codex is replayed what its tools gave and what they changed, within bounds and once."""
+"""After a crash, codex gets a replay with the output and the changes of tools once, limited in size."""
 
 import json
 
@@ -12,8 +12,8 @@ from tests.model.log import all_text
 
 pytestmark = pytest.mark.timeout(900)
 
-# codex does not report all that a command writes: what comes in its first moment, before it listens, and on a busy
-# machine hundreds of lines in the middle. So nothing is said here of any line but the first and the last.
+# codex does not report all output of a command: it misses what comes in the first moment, before it listens, and on a
+# busy machine hundreds of lines in the middle. So only the first and the last line are checked here.
 LISTING = "sleep 0.5; for n in $(seq 1 1500); do echo line-$n-; done"
 BOUND_BYTES = 9_000
 
@@ -23,7 +23,7 @@ def agent() -> Agent:
     return AGENTS["codex"]
 
 
-def test_a_killed_agent_is_replayed_the_output_of_a_tool_and_the_diff_of_an_edit(stage: Stage, agent: Agent) -> None:
+def test_a_replay_has_the_output_of_a_tool_and_the_diff_of_an_edit(stage: Stage, agent: Agent) -> None:
     settings = stage.workdir / "settings.ini"
     settings.write_text("name = perdure\ncolour = red\nsize = 3\n")
     session = stage.session()

@@ -1,4 +1,4 @@
-"""Slash commands of real agents: they reach an agent that holds the conversation, and never hide in a replay."""
+"""Slash commands of real agents: they reach an agent that holds the conversation, and are never part of a replay."""
 
 import pytest
 
@@ -10,7 +10,7 @@ pytestmark = [pytest.mark.timeout(900), pytest.mark.full]
 HARMLESS = ("compact", "context", "status", "help")
 
 
-def test_a_command_passes_and_is_refused_where_the_conversation_is_replayed(stage: Stage, agent: Agent) -> None:
+def test_a_command_works_and_is_refused_if_the_conversation_is_replayed(stage: Stage, agent: Agent) -> None:
     session = stage.session()
     stage.turn(session, "say one")
     stage.turn(session, "say two")
@@ -20,7 +20,8 @@ def test_a_command_passes_and_is_refused_where_the_conversation_is_replayed(stag
         pytest.skip(f"{agent.name} lists none of {', '.join(HARMLESS)}: {listed}")
     number = stage.send(session, f"/{name}")
     stage.ended(session, number)
-    # The scripted model greets whoever gives it no verb: it would have, had it been given the command as text.
+    # The scripted model greets a user who gives it no verb, so it would have done so if it had received the command as
+    # text.
     assert "I am a scripted model" not in stage.text(session, number)
     refused = stage.server.post(f"/api/sessions/{session}/messages", {"text": f"/{name}", "fresh": True}, expect=409)
     assert refused["error"].endswith(f"Send an ordinary message first, then send /{name}.")

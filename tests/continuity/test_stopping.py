@@ -1,4 +1,4 @@
-"""A turn of a real agent is aborted before its first word or while a command runs, and the conversation goes on."""
+"""A turn of a real agent is aborted before its first word or while a command runs, and the conversation continues."""
 
 import pytest
 
@@ -12,7 +12,7 @@ from tests.model.log import all_text
 pytestmark = pytest.mark.timeout(900)
 
 
-def test_a_command_that_runs_is_ended_with_its_turn(stage: Stage, agent: Agent) -> None:
+def test_a_running_command_is_ended_with_its_turn(stage: Stage, agent: Agent) -> None:
     session = stage.asking_session()
     note = stage.workdir / "pid"
     text = agent.running(f"echo $$ > {note}; while true; do sleep 0.5; done")

@@ -1,8 +1,8 @@
-"""The families of agents that the cases are played with, each behind a recorder: what it was asked to open, what it was
-sent, and what its model was then really given.
+"""The families of agents for the cases, each behind a recorder: which session the agent was asked to open, what it was
+sent, and what its model really received.
 
-Above: test_cases.py. Below: a live server; for the real programs a scripted model. Two agents of a family are set up,
-`first` and `second`: the same program under two names is two agents.
+Above: test_cases.py. Below: a live server, and a scripted model for the real programs. Each family has two agents,
+`first` and `second`: the same program under two names.
 """
 
 import json
@@ -26,7 +26,7 @@ class Family(NamedTuple):
     name: str
     driver: str
     program: str | None = None
-    """The real one's name; None: the rehearsal agent."""
+    """The name of the real agent; None: the rehearsal agent."""
 
     @property
     def real(self) -> bool:
@@ -34,7 +34,7 @@ class Family(NamedTuple):
 
     @property
     def stays(self) -> bool:
-        """Whether its process lives on between turns."""
+        """Whether its process stays alive between turns."""
         return self.driver != "claude-resume"
 
 
@@ -48,11 +48,11 @@ FAMILIES = (
 )
 
 
-class Opening(NamedTuple):
-    """How a turn's agent was opened: `resumed` is the native id that it was asked for, None if for none."""
+class OpenedSession(NamedTuple):
+    """How a turn's agent was opened. `resumed`: the requested native session id, or None."""
 
     resumed: str | None
-    prompts: list[str]
+    inputs: list[str]
 
 
 class Stage:
@@ -81,7 +81,7 @@ class Stage:
 
     def _set_agents(self) -> None:
         argv, env = self._command()
-        # Another command line, and so another program: what was learnt of the one that can resume is not this one's.
+        # Another command line is another program, so it does not inherit the abilities of the one that can resume.
         hides = [recorder.HIDES] if self._hides else []
         command = [sys.executable, str(self._recorder), str(self.records), *hides, *argv]
         shown = ", ".join(f"{key} = {json.dumps(value)}" for key, value in env.items())
@@ -105,17 +105,17 @@ class Stage:
         return self._installed.argv, env
 
     def hide_resume(self) -> None:
-        """The program looks like one that can't open a session again."""
+        """Make the program look as if it can't resume a session."""
         self._hides = True
         self._set_agents()
 
     def set_project(self, project: str) -> None:
-        """Other settings of the project, which only the server's file can have."""
+        """Change settings of the project that can only be in the server's file."""
         self.server.http.delete("/api/projects/here").raise_for_status()
         self.server.configure(f"[projects.here]\npath = {json.dumps(str(self.workdir))}\n{project}\n")
 
     def move_the_program(self) -> None:
-        """The agent's command leads to another file from now on."""
+        """Make the agent's command point to another file from now on."""
         copy = self.folder / "another_recorder.py"
         shutil.copy(self._recorder, copy)
         self._recorder = copy
@@ -142,7 +142,7 @@ class Stage:
         return self.over(session, taken["turn"])
 
     def edit(self, session: str, turn: int, text: str) -> Any:
-        """The change as the log has it."""
+        """The change as recorded in the log."""
         message_id = next(t for t in self.server.session(session)["turns"] if t["turn"] == turn)["message_id"]
         answer = self.server.http.patch(f"/api/sessions/{session}/messages/{message_id}", json={"text": text})
         assert answer.status_code == 200, answer.text
@@ -156,7 +156,7 @@ class Stage:
         return [event for event in self.server.log(session) if event["type"] == "history_changed"][-1]
 
     def end_process(self, session: str) -> None:
-        """So that the next turn has to open the native session again."""
+        """End the process, so that the next turn has to resume the native session."""
         pid = self.server.session(session)["pid"]
         if pid is not None and self.family.stays:
             kill(pid)
@@ -166,7 +166,7 @@ class Stage:
         return str(self.server.session(session)["native_session_id"])
 
     def forget_native_session(self, session: str) -> None:
-        """The agent's own files of it are gone."""
+        """Delete the agent's files of the native session."""
         native = self.native_id(session)
         found = [path for path in self.home.glob(f"**/*{native}*") if path.is_file()]
         assert found
@@ -175,45 +175,45 @@ class Stage:
 
     # What really happened ----------------------------------------------------------------------------------------
 
-    def openings(self) -> list[Opening]:
-        """Every native session that was opened, in order, with what was sent to it."""
-        found: list[Opening] = []
+    def opened_sessions(self) -> list[OpenedSession]:
+        """Every native session that was opened, in order, with its inputs."""
+        found: list[OpenedSession] = []
         for path in sorted(self.records.iterdir(), key=lambda path: path.stat().st_ctime_ns):
-            # Of a process that is just being started there may be no whole line yet.
+            # A process that is starting may not have a complete line yet.
             lines = [json.loads(line) for line in path.read_text().split("\n")[:-1]]
             if not lines:
                 continue
             found += self._acp(lines) if self.family.driver == "acp" else self._claude(lines)
-        return [opening for opening in found if opening.prompts]
+        return [opened for opened in found if opened.inputs]
 
     @staticmethod
-    def _claude(lines: list[Any]) -> list[Opening]:
+    def _claude(lines: list[Any]) -> list[OpenedSession]:
         argv = lines[0]["argv"]
         resumed = argv[argv.index("--resume") + 1] if "--resume" in argv else None
-        prompts = [_text(line["message"]["content"]) for line in lines[1:] if line.get("type") == "user"]
-        return [Opening(resumed, prompts)]
+        inputs = [_text(line["message"]["content"]) for line in lines[1:] if line.get("type") == "user"]
+        return [OpenedSession(resumed, inputs)]
 
     @staticmethod
-    def _acp(lines: list[Any]) -> list[Opening]:
-        found: list[Opening] = []
+    def _acp(lines: list[Any]) -> list[OpenedSession]:
+        found: list[OpenedSession] = []
         for line in lines[1:]:
             method, params = line.get("method"), line.get("params")
             if method in ("session/load", "session/resume"):
-                found.append(Opening(params["sessionId"], []))
+                found.append(OpenedSession(params["sessionId"], []))
             elif method == "session/new":
-                found.append(Opening(None, []))
+                found.append(OpenedSession(None, []))
             elif method == "session/prompt":
-                found[-1].prompts.append(_text(params["prompt"]))
+                found[-1].inputs.append(_text(params["prompt"]))
         return found
 
     def newest(self) -> tuple[str | None, list[Entry], str]:
-        """Of the last prompt: the native id that was asked for with it, what it told of earlier turns, its message."""
-        every = [(opening.resumed, prompt) for opening in self.openings() for prompt in opening.prompts]
-        resumed, prompt = every[-1]
-        return resumed, *unwrap(prompt)
+        """Of the last input: the requested native session id, the earlier turns that it contains, its message."""
+        every = [(opened.resumed, text) for opened in self.opened_sessions() for text in opened.inputs]
+        resumed, text = every[-1]
+        return resumed, *unwrap(text)
 
     def held(self, session: str) -> list[str]:
-        """The messages that the model was given with the newest one: in its request, or in the agent's own memory."""
+        """The messages that the model received, up to the newest: from its request, or from the agent's memory."""
         if self.model is not None:
             asked = eventually(lambda: self.model and self.model.log.asked, "a request", WAIT_S)[-1]
             return [text.rstrip("\n") for text in asked.conversation.user_texts]

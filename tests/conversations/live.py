@@ -1,7 +1,7 @@
 """The same conversations with real processes: a real server, and the rehearsal agent in each of its three families.
 
-Each message asks the agent which messages its own context holds; the answer is held against a plain account of what
-was sent, edited and taken back. At the end it is asked for all, the answers and the broken-off ones included.
+Each message asks the agent which messages are in its context. The answer is compared with a simple list of what was
+sent, edited and rewound. At the end the agent lists everything, including its answers, even incomplete ones.
 """
 
 import json
@@ -23,7 +23,7 @@ class Shown(NamedTuple):
 
 
 class Violation(AssertionError):
-    """What an agent holds is not what people see."""
+    """An agent's context differs from what people see."""
 
 
 class Play:
@@ -33,7 +33,7 @@ class Play:
         self.shown: list[Shown] = []
         self.count = 0
         self.poisoned: set[str] = set()
-        """Agents whose own session was poisoned, each of which may fail once."""
+        """Agents whose native session was poisoned. Each may fail once."""
 
     def play(self, steps: list[script.Step]) -> None:
         for step in steps:
@@ -55,7 +55,7 @@ class Play:
         text = f"say answer {self.count}\n{tail}"
         taken = self.server.send(self.session, text, agent=FAMILIES[step.agent], fresh=step.fresh)
         if step.ending == "cancelled":
-            # On a session that was poisoned it is never said.
+            # A poisoned session never answers it.
             eventually(
                 lambda: self._said(taken["turn"]) or self.server.session(self.session)["state"] != "processing",
                 "the turn has said something, or is over",
@@ -89,7 +89,7 @@ class Play:
                 body["text"] = text = f"say again {self.count}\nrecall"
             taken = self.server.post(f"/api/sessions/{self.session}/retry", body, expect=202)
             del self.shown[index:]
-            # What poisons a session does so again.
+            # A retried `poison` poisons the session again.
             self._over(taken["turn"], text, "poison" if "poison" in text.split("\n") else "well")
             assert self._turns()[taken["turn"]]["context"] == "fresh"
 
@@ -105,7 +105,7 @@ class Play:
         pid = self.server.session(self.session)["pid"]
         if pid is not None:
             kill(pid)
-            # A message that comes before the server knows goes to the dead process, and its turn fails.
+            # A message that is sent before the server notices goes to the dead process, and its turn fails.
             eventually(lambda: self.server.session(self.session)["pid"] != pid, "the server knows that it is dead")
 
     def _fork(self, step: script.Fork) -> None:
@@ -134,7 +134,7 @@ class Play:
             self.poisoned.add(turn["agent"])
 
     def _recite(self) -> None:
-        """All that the agent holds, messages and answers, is all that people see."""
+        """The agent's context, messages and answers, equals what people see."""
         for _ in range(2):
             taken = self.server.send(self.session, "recite")
             self.server.wait_idle(self.session)

@@ -1,11 +1,11 @@
-"""A conversation played in memory: the real machine, plan and transcript, with agents that only remember.
+"""Plays a conversation in memory: the real machine, plan and transcript, with agents that only remember.
 
-An agent remembers, for each session of its own, every message it was given and every answer it made. Beside it stands
-a slow account of what people see: a plain list of turns. Whenever an agent is given a message, what it then remembers
-must be what people see. Nothing here knows of epochs, bindings or spans.
+For each native session, an agent remembers every message it received and every answer it gave. A simple, slow model
+lists the turns that people see. Whenever an agent receives a message, its memory must then equal what people see.
+Nothing here knows about context versions, bindings or spans.
 
-An agent keeps its sessions under their ids, and takes them from there when it opens one again. It may give an id out
-more than once (`ids`: how many it has), and then keeps the newest one, or all in one heap.
+An agent stores its sessions by id and reads them back when it resumes one. It may issue the same id more than once
+(`ids`: how many it has). It then stores only the newest session under that id, or mixes all of them.
 """
 
 import random
@@ -18,7 +18,7 @@ from perdure.core.decision import Decision, World
 from perdure.core.history import take_over
 from perdure.core.scope import missing
 from perdure.core.session import create
-from perdure.core.state import Given, dump, restore
+from perdure.core.state import IssuedNativeSession, dump, restore
 from perdure.core.transcript import History, compose
 from perdure.core.transcript_text import unwrap
 from tests.conversations import script
@@ -47,9 +47,9 @@ class Play:
         self.shown: list[Shown] = []
         self.others = [(_Stage(scope, self.natives, agent=script.AGENTS[0]), list[Shown]())]
         self.held: dict[int, Said] = {}
-        """What the process of each session remembers."""
+        """By session: what its process remembers."""
         self.memories: dict[str, Said] = {}
-        """What is kept under each id."""
+        """By id: the stored native session."""
         self.refusing: set[str] = set()
         self.poisoned: set[str] = set()
         self.failed: set[str] = set()
@@ -135,7 +135,7 @@ class Play:
     # A turn --------------------------------------------------------------------------------------------------------
 
     def _work(self, ending: script.Ending) -> None:
-        """The agent's side of a turn, until it is over."""
+        """Play the agent's part of a turn, to its end."""
         stage, asked = self.stage, self.stage.turn
         while stage.state.working:
             turn = stage.state.turn
@@ -151,7 +151,7 @@ class Play:
             self._answer(attached.native_session_id, ending)
 
     def _opened(self) -> bool:
-        """The agent's own session is there; False if the turn goes on in another way."""
+        """Open the native session; False if the turn continues in another way."""
         stage = self.stage
         turn, attached = stage.state.turn, stage.state.attached
         assert turn is not None
@@ -175,7 +175,7 @@ class Play:
         return True
 
     def _begun(self) -> str:
-        """A new session of the agent's own, under an id that it may have given out before."""
+        """Open a new native session, under an id that the agent may have issued before."""
         native = self._new("n") if self.ids is None else f"n {self.chance.randrange(self.ids)}"
         if self.chance.random() < 0.5:
             self.memories[native] = []
@@ -190,7 +190,7 @@ class Play:
         self.memories[native] += said
 
     def _hear(self, native: str) -> None:
-        """The agent is given the message. What it holds then must be what people see."""
+        """Send the message to the agent. Its memory must then equal what people see."""
         turn = self.stage.state.turn
         assert turn is not None
         history = History()
@@ -256,29 +256,31 @@ class Play:
         return f"{kind} {self.count}"
 
     def _relied_on(self) -> dict[str, Said]:
-        """What those sessions of agents hold that a turn could still go on in."""
+        """The contents of native sessions in which a turn could still continue."""
         state = self.stage.state
         return {
             agent: self.memories[binding.native_session_id]
             for agent, binding in state.bindings.items()
-            if binding.confirmed and binding.epoch == state.epochs.get(agent, 0) and not self.natives.twice
+            if binding.confirmed
+            and binding.context_version == state.context_versions.get(agent, 0)
+            and not self.natives.twice
         }
 
     def _check_bumps(self, relied_on: set[str], stale: set[str]) -> None:
-        """Exactly those are told to be out of date that hold what is no longer so."""
+        """Exactly those agents are marked as out of date whose native session holds outdated turns."""
         change = next(event for event in reversed(self.stage.log) if isinstance(event, ev.HistoryChanged))
         assert set(change.bumped) & relied_on == stale
 
 
 class _Natives:
-    """What the server knows of the ids that agents gave out."""
+    """What the server knows about the ids that agents issued."""
 
     def __init__(self) -> None:
         self.once: set[tuple[str, str]] = set()
         self.twice: set[tuple[str, str]] = set()
 
-    def note(self, given: list[Given]) -> None:
-        for native in given:
+    def note(self, issued: list[IssuedNativeSession]) -> None:
+        for native in issued:
             key = (native.program, native.native_session_id)
             (self.twice if key in self.once else self.once).add(key)
 
@@ -294,7 +296,7 @@ class _Stage(Stage):
         return World(made.now, made.facts, made.rules, self.scope, self.natives.twice)
 
     def _take(self, decision: Decision) -> list[ev.Event]:
-        self.natives.note(decision.given)
+        self.natives.note(decision.issued)
         return super()._take(decision)
 
 

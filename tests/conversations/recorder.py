@@ -1,7 +1,7 @@
-"""Stands before an agent's program and writes down how it was started and what it was given, line by line.
+"""A wrapper around an agent's program that records its arguments and its input, line by line.
 
-`python recorder.py FOLDER PROGRAM ARGUMENTS ...`: a file for each start. It changes nothing but for `--hides-resume`
-before the program, with which that looks like one that can't open a session again.
+`python recorder.py FOLDER PROGRAM ARGUMENTS ...` writes one file per start. It changes nothing, except that with
+`--hides-resume` before the program, the program looks as if it can't resume sessions.
 """
 
 import json

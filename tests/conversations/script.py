@@ -1,7 +1,7 @@
-"""Conversations as data: what may happen to one, step by step, and how such a list of steps is written down.
+"""Conversations as data: the possible steps, and how to print a list of steps.
 
-Above: a player in memory (machine.py) and one with real processes (live.py). A step names no turn by its number but by
-its place among the visible ones, so that a list of steps still makes sense when others are left out of it.
+Above: a player in memory (machine.py) and one with real processes (live.py). A step refers to a turn not by its number
+but by its place among the visible turns, so a list of steps stays valid when some are removed.
 """
 
 import random
@@ -10,8 +10,8 @@ from typing import Literal, NamedTuple
 
 AGENTS = ("alpha", "beta", "gamma")
 Ending = Literal["well", "cancelled", "crashed", "failed", "refuse", "poison"]
-"""How a turn goes: to its end, aborted, with the agent's death, with an error that it survives, well but so that the
-agent refuses to open this session again, well but so that the next turn on it fails for good."""
+"""How a turn ends: normally, aborted, with a crash of the agent, or with an error that the agent survives; or normally,
+but the agent refuses to resume this session, or every later turn in it fails."""
 ENDINGS: tuple[Ending, ...] = ("well", "cancelled", "crashed", "failed", "refuse", "poison")
 
 
@@ -35,43 +35,43 @@ class Retry(NamedTuple):
 
 
 class Suspend(NamedTuple):
-    """The process is ended while nothing runs."""
+    """The process is ended while no turn runs."""
 
 
 class Own(NamedTuple):
-    """The agent works by itself for a while, if it is there."""
+    """The agent, if attached, runs a turn on its own."""
 
 
 class Kill(NamedTuple):
-    """The process dies while nothing runs."""
+    """The process crashes while no turn runs."""
 
 
 class Restart(NamedTuple):
-    """The server is killed, and started again."""
+    """The server is killed and restarted."""
 
 
 class Fork(NamedTuple):
-    """Go on in a fork of the session."""
+    """Continue in a fork of the session."""
 
     place: int
 
 
 class Switch(NamedTuple):
-    """Go on in another session of the server, with the same agents."""
+    """Continue in another session of the server, with the same agents."""
 
 
 Step = Say | Edit | Rewind | Retry | Suspend | Own | Kill | Restart | Fork | Switch
 
 
 def written(steps: Sequence[Step], **given: object) -> str:
-    """The steps as a script that plays them again."""
+    """The steps as Python code that replays them."""
     settings = "".join(f", {name}={value!r}" for name, value in given.items())
     lines = "".join(f"    {step!r},\n" for step in steps)
     return f"play([\n{lines}]{settings})"
 
 
 def at_random(chance: random.Random, length: int) -> list[Step]:
-    """Mostly messages, now and then one of the others."""
+    """Mostly messages, with an occasional other step."""
 
     def say() -> Step:
         ending = chance.choices(ENDINGS, weights=[10, 2, 2, 0, 1, 1])[0]
@@ -91,7 +91,7 @@ def at_random(chance: random.Random, length: int) -> list[Step]:
 
 
 def smallest(steps: list[Step], fails: Callable[[list[Step]], bool], tries: int) -> list[Step]:
-    """Fewer steps that still fail, found by leaving some out."""
+    """Fewer steps that still fail, found by removing some."""
     width = len(steps) // 2
     while width and tries:
         begin = 0

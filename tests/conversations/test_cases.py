@@ -1,5 +1,5 @@
-"""When a turn goes on in the agent's own session, and when it does not: each case with both halves, what the agent was
-asked to open and what its model was really given. A case that opens nothing again tells all; never neither."""
+"""When a turn continues in the native session, and when it doesn't. Each case checks both halves: which session the
+agent was asked to open, and what its model really received. Without a resumed session, it must receive everything."""
 
 import contextlib
 import json
@@ -38,7 +38,7 @@ def stage(
 
 
 def resumes(stage: Stage, session: str, text: str, said: list[str], **fields: Any) -> Any:
-    """The next turn opens the native session again and is sent the message alone; the model knows all."""
+    """The next turn resumes the native session and sends only the message; the model knows everything."""
     native = stage.native_id(session)
     stage.end_process(session)
     turn = stage.say(session, text, **fields)
@@ -50,7 +50,7 @@ def resumes(stage: Stage, session: str, text: str, said: list[str], **fields: An
 
 
 def starts_over(stage: Stage, session: str, text: str, said: list[str], reason: str, **fields: Any) -> Any:
-    """The next turn opens nothing again, and is sent the whole history with the message; the model knows it once."""
+    """The next turn resumes nothing and sends the whole history with the message; the model knows it once."""
     stage.end_process(session)
     return told_all(stage, session, stage.say(session, text, **fields), text, said, reason)
 
@@ -66,20 +66,20 @@ def told_all(stage: Stage, session: str, turn: Any, text: str, said: list[str], 
 
 
 @pytest.mark.smoke
-def test_a_follow_up_resumes_and_sends_the_new_message_alone(stage: Stage) -> None:
+def test_a_follow_up_resumes_and_sends_only_the_new_message(stage: Stage) -> None:
     session = stage.session()
     stage.say(session, "say one")
     turn = resumes(stage, session, "say two", ["say one"])
     assert turn["input_bytes"] < 1000
 
 
-def test_another_agent_is_told_all(stage: Stage) -> None:
+def test_another_agent_receives_everything(stage: Stage) -> None:
     session = stage.session()
     stage.say(session, "say one")
     starts_over(stage, session, "say two", ["say one"], "no_native_session", agent="second")
 
 
-def test_coming_back_to_an_agent_resumes_it_and_tells_what_it_missed(stage: Stage) -> None:
+def test_returning_to_an_agent_resumes_it_and_sends_what_it_missed(stage: Stage) -> None:
     session = stage.session()
     stage.say(session, "say one")
     native = stage.native_id(session)
@@ -96,13 +96,13 @@ def test_coming_back_to_an_agent_resumes_it_and_tells_what_it_missed(stage: Stag
 
 
 @pytest.mark.parametrize("how", ["fresh", "forceFreshSession"])
-def test_a_turn_that_is_asked_to_be_fresh_is(stage: Stage, how: str) -> None:
+def test_a_turn_is_fresh_on_request(stage: Stage, how: str) -> None:
     session = stage.session()
     stage.say(session, "say one")
     starts_over(stage, session, "say two", ["say one"], "fresh_requested", **{how: True})
 
 
-def test_a_retry_is_fresh_and_what_it_replaces_is_unknown_to_the_model(stage: Stage) -> None:
+def test_a_retry_is_fresh_and_the_model_does_not_see_the_replaced_turn(stage: Stage) -> None:
     session = stage.session()
     stage.say(session, "say one")
     stage.say(session, "say two")
@@ -111,7 +111,7 @@ def test_a_retry_is_fresh_and_what_it_replaces_is_unknown_to_the_model(stage: St
     assert [turn["turn"] for turn in stage.server.session(session)["turns"]] == [1, 3]
 
 
-def test_an_edit_of_what_the_agent_has_seen_starts_over(stage: Stage) -> None:
+def test_an_edit_of_a_turn_that_the_agent_has_seen_starts_over(stage: Stage) -> None:
     session = stage.session()
     stage.say(session, "say one")
     stage.say(session, "say two")
@@ -119,7 +119,7 @@ def test_an_edit_of_what_the_agent_has_seen_starts_over(stage: Stage) -> None:
     starts_over(stage, session, "say three", ["say won", "say two"], "history_changed")
 
 
-def test_with_scope_agent_an_edit_of_a_foreign_turn_that_stays_the_boundary_changes_nothing(stage: Stage) -> None:
+def test_with_scope_agent_editing_a_foreign_turn_that_remains_the_boundary_changes_nothing(stage: Stage) -> None:
     stage.set_project('history_scope = "agent"')
     session = stage.session()
     stage.say(session, "say one", agent="second")
@@ -142,7 +142,7 @@ def test_with_scope_agent_a_retry_or_a_cut_at_a_foreign_boundary_starts_over(sta
     else:
         stage.retry(session, 2)
         assert stage.change(session)["bumped"] == ["first", "second"]
-        # Its view begins after the foreign answer, which is there again.
+        # Its view starts after the other agent's answer, which is visible again.
         starts_over(stage, session, "say four", [], "history_changed", agent="first")
 
 
@@ -173,7 +173,7 @@ def test_another_program_under_the_same_name_starts_over(stage: Stage) -> None:
     starts_over(stage, session, "say two", ["say one"], "runtime_changed")
 
 
-def test_a_refused_session_is_asked_for_once_and_then_all_is_told(stage: Stage) -> None:
+def test_a_refused_session_is_requested_once_and_then_everything_is_replayed(stage: Stage) -> None:
     session = stage.session()
     stage.say(session, "say one")
     native = stage.native_id(session)
@@ -190,11 +190,11 @@ def test_a_refused_session_is_asked_for_once_and_then_all_is_told(stage: Stage) 
     fallen = [event for event in stage.server.log(session) if event["type"] == "context_fallback"]
     assert [event["turn"] for event in fallen] == [2] and fallen[0]["reason"]
     assert stage.native_id(session) != native
-    # It is never asked for again.
+    # It is never requested again.
     resumes(stage, session, "say three", ["say one", "say two"])
 
 
-def test_an_agent_that_can_not_resume_is_never_asked_to_and_always_told_all(stage: Stage) -> None:
+def test_an_agent_that_cannot_resume_is_never_asked_to_and_always_receives_everything(stage: Stage) -> None:
     stage.hide_resume()
     session = stage.session()
     stage.say(session, "say one")
@@ -209,7 +209,7 @@ def test_resuming_can_be_turned_off_for_a_project(stage: Stage) -> None:
     starts_over(stage, session, "say two", ["say one"], "resume_off")
 
 
-def test_a_question_is_put_and_answered_on_a_resumed_turn(stage: Stage) -> None:
+def test_a_question_is_asked_and_answered_in_a_resumed_turn(stage: Stage) -> None:
     session = stage.session()
     stage.say(session, "say one")
     stage.end_process(session)
@@ -220,13 +220,13 @@ def test_a_question_is_put_and_answered_on_a_resumed_turn(stage: Stage) -> None:
     stage.server.post(f"/api/sessions/{session}/prompts/{prompt['prompt_id']}", {"answers": answers}, expect=200)
     assert stage.over(session, number)["context"] == "resumed"
     assert "red" in stage.server.text(session, number)
-    # What a fresh one is told of it says that it is answered.
+    # The replay says that the question was answered.
     stage.say(session, "say on", fresh=True)
     _, told, _ = stage.newest()
     assert "already answered: red" in "".join(entry.text for entry in told if entry.role == "assistant")
 
 
-def test_a_fork_resumes_nothing_and_is_told_the_history_up_to_its_turn(stage: Stage) -> None:
+def test_a_fork_resumes_nothing_and_receives_the_history_up_to_its_turn(stage: Stage) -> None:
     session = stage.session()
     stage.say(session, "say one")
     stage.say(session, "say two")
@@ -236,7 +236,7 @@ def test_a_fork_resumes_nothing_and_is_told_the_history_up_to_its_turn(stage: St
     assert stage.held(session) == ["say one", "say two", "say four"]
 
 
-def test_a_picture_that_comes_with_a_message_is_seen_once_and_then_only_named(stage: Stage) -> None:
+def test_an_attached_image_is_sent_once_and_then_only_named(stage: Stage) -> None:
     session = stage.session()
     picture = {"name": "shot.png", "mime_type": "image/png", "data": PIXEL}
     stage.say(session, "say one", attachments=[picture])

@@ -1,4 +1,4 @@
-"""Whatever happens to a conversation, an agent is given what people see: generated ones, played in memory."""
+"""Whatever happens in a conversation, agents receive what people see: generated conversations, in memory."""
 
 from typing import Any
 
@@ -32,7 +32,7 @@ scopes = st.sampled_from(("all", "all", "all", "agent"))
 @pytest.mark.timeout(300)
 @settings(max_examples=EXAMPLES)
 @given(st.lists(steps, min_size=2, max_size=14), scopes, st.integers(0, 99))
-def test_an_agent_is_given_what_people_see_once_and_in_order(taken: list[script.Step], scope: Any, seed: int) -> None:
+def test_an_agent_receives_what_people_see_once_and_in_order(taken: list[script.Step], scope: Any, seed: int) -> None:
     note(script.written(taken, scope=scope, seed=seed))
     play(taken, scope=scope, seed=seed)
 
@@ -46,7 +46,7 @@ def test_an_agent_is_given_what_people_see_once_and_in_order(taken: list[script.
     st.integers(0, 99),
     st.integers(1, 3),
 )
-def test_an_agent_that_gives_an_id_out_twice_never_mixes_what_people_see(
+def test_reused_native_session_ids_never_mix_conversations(
     taken: list[script.Step], scope: Any, seed: int, ids: int
 ) -> None:
     note(script.written(taken, scope=scope, seed=seed, ids=ids))

@@ -1,6 +1,6 @@
-"""Whatever happens to a conversation, an agent is given what people see: with real processes.
+"""Whatever happens in a conversation, agents receive what people see: with real processes.
 
-`PERDURE_TEST_CONVERSATIONS=1000` plays that many; `PERDURE_TEST_SEED` plays the same ones again.
+`PERDURE_TEST_CONVERSATIONS=1000` plays that many; `PERDURE_TEST_SEED` repeats the same ones.
 """
 
 import os
@@ -22,7 +22,7 @@ TRIES = 30
 @pytest.mark.smoke
 @pytest.mark.timeout(120 + 20 * CONVERSATIONS)
 @pytest.mark.parametrize("group", range(GROUPS))
-def test_an_agent_is_given_what_people_see_once_and_in_order(group: int, server: LiveServer) -> None:
+def test_an_agent_receives_what_people_see_once_and_in_order(group: int, server: LiveServer) -> None:
     seed = int(os.environ.get("PERDURE_TEST_SEED", random.randrange(2**32)))
     chance = random.Random(seed + group)
     for _ in range(CONVERSATIONS // GROUPS):

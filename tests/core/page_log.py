@@ -1,5 +1,5 @@
-"""A log with every type of event, and what the server makes of it at some moments: what the page's own fold must make
-too (ui/test/golden.test.ts). `python -m tests.core.page_log` writes it anew."""
+"""A log with every type of event, and the server's snapshot and transcript at several points. The page's own fold must
+give the same (ui/test/golden.test.ts). `python -m tests.core.page_log` rewrites the file."""
 
 import json
 from pathlib import Path
@@ -18,7 +18,7 @@ OPTIONS: list[dict[str, Any]] = [{"id": "effort", "name": "Effort", "currentValu
 MODELS = {"currentModelId": "m1", "availableModels": [{"modelId": "m1", "name": "M1"}]}
 MODES = {"currentModeId": "ask", "availableModes": [{"id": "ask", "name": "Ask"}]}
 LOOK = None
-"""Between events: here what the server shows is written down."""
+"""A marker between events: record here what the server shows."""
 
 
 def message(turn: int, text: str, agent: str = "one", **fields: Any) -> ev.UserMessage:
@@ -73,7 +73,7 @@ def question(prompt_id: str) -> ev.PendingPrompt:
 
 
 def first_turn() -> list[ev.Event | None]:
-    """Everything that is said and done in a turn."""
+    """A turn with every kind of content."""
     return [
         message(1, "hello", attachments=[{"name": "a.txt", "mime_type": "text/plain"}]),
         start(1),
@@ -127,7 +127,7 @@ def first_turn() -> list[ev.Event | None]:
 
 
 def other_agent() -> list[ev.Event | None]:
-    """Another agent, which can't go on where it was, and back."""
+    """A switch to another agent, whose native session can't be resumed, and back."""
     return [
         gone("one"),
         message(2, "now", "two"),
@@ -162,7 +162,7 @@ def other_agent() -> list[ev.Event | None]:
 
 
 def changes() -> list[ev.Event | None]:
-    """What was said is changed, and the session ends."""
+    """Changes to the history, and the end of the session."""
     return [
         ev.HistoryChanged(turn=1, change="edit", bumped=["one"], message_id="m1", text="hello there"),
         ev.Error(code="agent_exited", message="The agent is gone."),
@@ -181,7 +181,7 @@ def changes() -> list[ev.Event | None]:
 
 
 class Writer:
-    """Numbers events, and keeps what the server would show."""
+    """Numbers events, and records what the server would show."""
 
     def __init__(self) -> None:
         first = ev.SessionCreated(session=SESSION)
@@ -211,13 +211,13 @@ class Writer:
             self.state, view, len(self.lines), [turn for turn, _ in views], self.lines[-1]["at"], self.lines[-1]["at"]
         )
         transcript = [{**turn, "message": view.message, "parts": view.show()} for turn, view in views]
-        # Written and read: what is in memory goes on changing.
+        # Encoded and decoded, because the values in memory keep changing.
         found: dict[str, Any] = json.loads(json.dumps({"snapshot": shown, "transcript": transcript}))
         return found
 
 
 def golden() -> dict[str, list[Any]]:
-    """The events, and what the server shows: at the beginning, and wherever it was looked at."""
+    """The events, and what the server shows at the start and at each marker."""
     writer = Writer()
     moments = [writer.look()]
     for event in [*first_turn(), *other_agent(), *changes()]:
@@ -229,7 +229,7 @@ def golden() -> dict[str, list[Any]]:
 
 
 def text() -> str:
-    """One line for each event and moment, so that a change of it can be read."""
+    """One line for each event and marker, so that diffs are readable."""
     made = golden()
     parts = [
         f'"{name}": [\n' + ",\n".join(json.dumps(entry) for entry in entries) + "\n]" for name, entries in made.items()

@@ -1,4 +1,4 @@
-"""Sessions in any phase, made by the machine itself, for tests that look at one step of it.
+"""Sessions in every phase, made by the machine itself, for tests of single steps.
 
 Above: the tests of the core. Below: core. No clock, no store, no process: time is a counter.
 """
@@ -51,7 +51,7 @@ def world(
 
 
 class KnownAgents(Mapping[str, AgentFacts]):
-    """Facts of any agent: those that are given, else the same for all."""
+    """Facts about every agent: those in the dictionary, otherwise a default."""
 
     def __init__(self, given: Mapping[str, AgentFacts], others: AgentFacts) -> None:
         self._given, self._others = given, others
@@ -67,7 +67,7 @@ class KnownAgents(Mapping[str, AgentFacts]):
 
 
 class Stage:
-    """One session and its log. Every step checks that the log alone leads to the same state."""
+    """One session and its log. Every step checks that folding the log gives the same state."""
 
     def __init__(self, *, driver: str = "acp", **given: Any) -> None:
         values: dict[str, Any] = {"session_id": "s", "project": None, "agent": "alpha", "workdir": "/srv", **given}
@@ -150,12 +150,12 @@ class Stage:
         self.see(ob.SessionOpened(native, resumed))
 
     def offer(self, *names: str) -> None:
-        """The agent names its slash commands."""
+        """The agent reports its slash commands."""
         commands = [{"name": name, "description": f"Does {name}"} for name in names]
         self.see(ev.Config(config_id="available_commands", value=commands))
 
     def limit(self) -> None:
-        """The running turn meets a usage limit."""
+        """The running turn hits a usage limit."""
         assert self.state.turn is not None
         self.see(
             ob.TurnFinished(
@@ -170,7 +170,7 @@ class Stage:
         return self.see(ob.TurnFinished(self.turn, stop_reason, **given))
 
     def a_turn(self, text: str = "hello", native: str = "n1", **given: Any) -> None:
-        """A whole turn, by the process that is there or by a new one."""
+        """A complete turn, with the attached process or a new one."""
         self.send(text, **given)
         if self.state.attached is None:
             self.open(native)
@@ -185,7 +185,7 @@ def prompt(turn: int, prompt_id: str = "p1", **given: Any) -> ev.PendingPrompt:
 
 
 def replayed(log: Sequence[ev.Event]) -> Session:
-    """The state that the log alone leads to."""
+    """The state folded from the log alone."""
     first = log[0]
     assert isinstance(first, ev.SessionCreated)
     state = created(first)
@@ -229,7 +229,7 @@ def working() -> Stage:
 
 
 def busy() -> Stage:
-    """Working, with a message that waits."""
+    """Working, with a queued message."""
     stage = working()
     stage.queue()
     return stage
@@ -242,7 +242,7 @@ def asking() -> Stage:
 
 
 def resuming() -> Stage:
-    """A turn that was planned as resumed, and whose process has not opened its session yet."""
+    """A turn with context `resumed`, whose process has not opened its native session yet."""
     stage = attached()
     stage.do(cmd.DetachAgent("idle_timeout"))
     stage.send("again")
@@ -251,7 +251,7 @@ def resuming() -> Stage:
 
 
 def resuming_command() -> Stage:
-    """The same with a slash command, before its process is started."""
+    """The same with a slash command, before its process starts."""
     stage = attached()
     stage.offer("compact")
     stage.do(cmd.DetachAgent("idle_timeout"))
@@ -271,11 +271,11 @@ def aborting_busy() -> Stage:
     return stage
 
 
-NO_SLOT = WaitsFor("slots_full", "The server runs as many turns as it may.")
+NO_SLOT = WaitsFor("slots_full", "All slots of the server are taken.")
 
 
 def accepted() -> Stage:
-    """A message whose turn waits for a slot."""
+    """An accepted message whose turn waits for a slot."""
     stage = Stage()
     stage.waits_for = NO_SLOT
     stage.send()
@@ -283,7 +283,7 @@ def accepted() -> Stage:
 
 
 def accepted_attached() -> Stage:
-    """The same, in a session whose process is there."""
+    """The same, in a session with an attached process."""
     stage = without_a_slot(attached())
     stage.send("again")
     return stage
@@ -302,7 +302,7 @@ def accepted_single_run() -> Stage:
 
 
 def accepted_unknown() -> Stage:
-    """A single run of an agent of which this machine knows nothing."""
+    """A single-shot session with an agent that is unknown on this machine."""
     stage = Stage(single_shot=True)
     stage.knows_agents = False
     stage.send()
@@ -310,7 +310,7 @@ def accepted_unknown() -> Stage:
 
 
 def accepted_command() -> Stage:
-    """A slash command that waited until it could only be replayed: the history was changed meanwhile."""
+    """An accepted slash command that can't be sent any more: a change of the history made a replay necessary."""
     stage = attached()
     stage.offer("compact")
     without_a_slot(stage).send("/compact")
@@ -319,7 +319,7 @@ def accepted_command() -> Stage:
 
 
 def accepted_after_edit() -> Stage:
-    """A message that waits after the history was changed: its agent will need a replay."""
+    """An accepted message after a change of the history: its agent will need a replay."""
     stage = attached()
     stage.offer("compact")
     without_a_slot(stage).send("plain")
@@ -351,17 +351,26 @@ def limited() -> Stage:
 
 
 def limited_busy() -> Stage:
-    """The same, with a message that waits for it too."""
+    """The same, with a queued message."""
     stage = busy()
     stage.limit()
     return stage
 
 
 def single_run() -> Stage:
-    """Working, in a session that ends with its turn."""
+    """Working, in a single-shot session."""
     stage = Stage(single_shot=True)
     stage.send()
     stage.open()
+    return stage
+
+
+def single_run_resuming_command() -> Stage:
+    """A queued slash command as the second turn of a single-shot session, before its process starts."""
+    stage = single_run()
+    stage.offer("compact")
+    stage.queue("/compact")
+    stage.finish(leaves=True)
     return stage
 
 
@@ -414,6 +423,7 @@ SITUATIONS = (
     aborting,
     aborting_busy,
     single_run,
+    single_run_resuming_command,
     single_run_aborting,
     ended,
 )

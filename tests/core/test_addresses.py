@@ -1,4 +1,4 @@
-"""Hosts and origins are read strictly."""
+"""Hosts and origins are parsed strictly."""
 
 import pytest
 
@@ -21,11 +21,11 @@ from perdure.core.addresses import host_name, host_of, is_loopback, is_origin
         ("", None),
     ],
 )
-def test_a_host_is_read_with_and_without_a_port(given: str, name: str | None) -> None:
+def test_a_host_is_parsed_with_and_without_a_port(given: str, name: str | None) -> None:
     assert host_name(given) == name
 
 
-def test_a_person_needs_no_brackets() -> None:
+def test_a_person_may_omit_the_brackets_of_an_ipv6_address() -> None:
     assert (host_of("::1"), host_of("fe80::1"), host_of("Perdure.example:8443")) == (
         "[::1]",
         "[fe80::1]",
@@ -33,13 +33,13 @@ def test_a_person_needs_no_brackets() -> None:
     )
 
 
-def test_loopback_is_this_machine_only() -> None:
+def test_loopback_addresses_are_recognised() -> None:
     assert all(is_loopback(host) for host in ("localhost", "127.0.0.1", "127.1.2.3", "::1"))
     assert not any(is_loopback(host) for host in ("0.0.0.0", "::", "192.168.1.1", "example.com", ""))
 
 
 @pytest.mark.parametrize("origin", ["https://team.example.com", "http://localhost:5173", "http://[::1]:3000"])
-def test_an_origin_is_as_a_browser_writes_it(origin: str) -> None:
+def test_a_valid_origin_is_written_as_browsers_send_it(origin: str) -> None:
     assert is_origin(origin)
 
 

@@ -1,4 +1,4 @@
-"""What a person's words mean: answers, values of options, titles."""
+"""What people send: answers to prompts, values of options, titles."""
 
 from typing import Any
 
@@ -36,7 +36,7 @@ CASES: list[tuple[ev.PendingPrompt, dict[str, Any], str, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("asked", "words", "outcome", "answer"), CASES)
-def test_an_answer_is_understood(
+def test_answers_are_interpreted(
     asked: ev.PendingPrompt, words: dict[str, Any], outcome: str, answer: dict[str, Any]
 ) -> None:
     assert read_answer(asked, cmd.AnswerPrompt(prompt_id="p1", **words)) == (outcome, answer)
@@ -53,7 +53,7 @@ def test_an_answer_is_understood(
         (QUESTION, {"answers": {"q3": "A"}}, "q1, q2"),
     ],
 )
-def test_an_answer_that_does_not_fit_is_refused_with_what_would(
+def test_an_invalid_answer_is_refused_with_the_valid_ones(
     asked: ev.PendingPrompt, words: dict[str, Any], hint: str
 ) -> None:
     with pytest.raises(Refused, match=hint) as caught:
@@ -83,7 +83,7 @@ def session(**known: Any) -> Session:
         ({}, "anything", "an agent that never ran decides itself"),
     ],
 )
-def test_a_choice_that_the_agent_may_know_is_taken(known: dict[str, Any], config_id: str, value: Any) -> None:
+def test_a_choice_that_the_agent_may_know_is_accepted(known: dict[str, Any], config_id: str, value: Any) -> None:
     check_choice(session(**known), config_id, value)
 
 
@@ -98,7 +98,7 @@ def test_a_choice_that_the_agent_may_know_is_taken(known: dict[str, Any], config
         ({}, "background_tasks", 5, "one of: model, mode"),
     ],
 )
-def test_a_choice_that_the_agent_does_not_know_is_refused_with_what_would_do(
+def test_an_unknown_choice_is_refused_with_the_valid_ones(
     known: dict[str, Any], config_id: str, value: Any, hint: str
 ) -> None:
     with pytest.raises(Refused, match=hint):

@@ -1,4 +1,4 @@
-"""What the machine makes of facts that Claude Code alone brings: work of its own, limits, failures that lie outside."""
+"""Facts that only Claude Code reports: turns that it starts itself, usage limits, failures outside of the turn."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ def own_turn() -> Stage:
     return stage
 
 
-def test_what_the_agent_does_by_itself_while_a_message_comes_in_is_a_part_of_that_turn() -> None:
+def test_work_that_the_agent_starts_while_a_message_arrives_is_part_of_its_turn() -> None:
     stage = attached()
     stage.send("hello")
     said = ev.AssistantText(turn=AGENTS_OWN, block=0, delta="The task is done.")
@@ -36,7 +36,7 @@ def test_what_the_agent_does_by_itself_while_a_message_comes_in_is_a_part_of_tha
     assert list(stage.state.prompts) == ["p1"]
 
 
-def test_facts_that_could_not_be_stored_are_decided_on_again_with_the_same_outcome() -> None:
+def test_facts_that_could_not_be_stored_are_decided_again_with_the_same_result() -> None:
     stage = own_turn()
     facts = [ev.AssistantText(turn=AGENTS_OWN, block=0, delta="x"), prompt(AGENTS_OWN)]
     first, second = (observe(stage.state, stage.launch_id, facts, stage.world()) for _ in range(2))
@@ -44,7 +44,7 @@ def test_facts_that_could_not_be_stored_are_decided_on_again_with_the_same_outco
 
 
 @pytest.mark.parametrize(("held", "context"), [(True, "live"), (False, "fresh")])
-def test_a_failure_that_the_native_session_holds_costs_no_transcript(held: bool, context: str) -> None:
+def test_after_a_failure_that_the_native_session_holds_no_transcript_is_needed(held: bool, context: str) -> None:
     stage = attached()
     stage.send()
     stage.finish("failed", error_code="api_unavailable", error_message="Overloaded.", held=held)
@@ -62,7 +62,7 @@ def test_how_often_a_session_waited_for_its_limit_is_counted_until_a_turn_succee
     assert stage.state.waits == 0
 
 
-def test_a_limit_that_names_no_moment_is_waited_for_too_and_the_queue_waits_with_it() -> None:
+def test_a_limit_without_a_reset_time_also_delays_the_session_and_its_queue() -> None:
     stage = working()
     stage.queue()
     stage.finish("failed", error_code="usage_limit", error_message="Limit.")
@@ -74,13 +74,11 @@ def test_a_limit_that_names_no_moment_is_waited_for_too_and_the_queue_waits_with
 
 
 @pytest.mark.parametrize(("how", "falls_back"), [("stuck", True), ("start_timeout", True), ("lost", False)])
-def test_a_streaming_process_is_replaced_by_one_for_each_turn_only_if_it_did_not_answer(
-    how: Any, falls_back: bool
-) -> None:
+def test_only_an_unresponsive_streaming_process_is_replaced_by_one_per_turn(how: Any, falls_back: bool) -> None:
     stage = Stage(driver="claude-stream")
     stage.send()
     stage.launch()
-    events = stage.see(ob.AgentExited(how, delivered=False))
+    events = stage.see(ob.AgentExited(how, delivered=False, fallback="claude-resume"))
     assert ("driver_fallback" in types(events)) is falls_back
     assert (stage.state.drivers == {"alpha": "claude-resume"}) is falls_back
     assert stage.state.working
@@ -95,7 +93,7 @@ def test_a_streaming_process_is_replaced_by_one_for_each_turn_only_if_it_did_not
         (ob.AgentExited("lost"), []),
     ],
 )
-def test_only_a_process_that_ended_by_itself_says_something_of_its_native_session(
+def test_only_a_process_that_exited_on_its_own_poisons_its_native_session(
     fact: ob.AgentExited, poisoned: list[str]
 ) -> None:
     stage = attached()
@@ -107,7 +105,7 @@ def test_only_a_process_that_ended_by_itself_says_something_of_its_native_sessio
     assert stage.state.poisoned == poisoned
 
 
-def test_a_process_that_resumed_an_old_session_is_never_given_the_transcript_too() -> None:
+def test_a_process_that_resumed_a_session_never_receives_the_transcript_too() -> None:
     stage = attached()
     stage.do(cmd.DetachAgent("idle"))
     stage.send("never sent")
@@ -121,7 +119,7 @@ def test_a_process_that_resumed_an_old_session_is_never_given_the_transcript_too
     assert stage.launch_id != launch
 
 
-def test_a_choice_is_of_one_agent_and_is_there_again_when_the_session_comes_back_to_it() -> None:
+def test_choices_belong_to_one_agent_and_are_restored_when_the_session_returns_to_it() -> None:
     stage = Stage(model="opus", mode="plan")
     stage.a_turn()
     stage.do(cmd.SetConfig("model", "haiku"))
@@ -131,7 +129,7 @@ def test_a_choice_is_of_one_agent_and_is_there_again_when_the_session_comes_back
     assert (stage.state.model, stage.state.mode, stage.state.config) == ("haiku", "plan", {"model": "haiku"})
 
 
-def test_a_choice_that_the_agent_refused_is_taken_back() -> None:
+def test_a_choice_that_the_agent_refused_is_undone() -> None:
     stage = attached()
     stage.do(cmd.SetConfig("mode", "plan"))
     assert stage.state.mode == "plan"
@@ -139,7 +137,7 @@ def test_a_choice_that_the_agent_refused_is_taken_back() -> None:
     assert (stage.state.mode, stage.state.config) == ("default", {})
 
 
-def test_only_so_many_messages_may_wait() -> None:
+def test_the_queue_is_bounded() -> None:
     stage = working()
     for _ in range(QUEUE_MAX):
         stage.queue()
@@ -148,15 +146,15 @@ def test_only_so_many_messages_may_wait() -> None:
     assert refused.value.code == "queue_full"
 
 
-def test_a_line_that_is_not_understood_is_kept_and_told_once() -> None:
+def test_a_line_that_is_not_understood_is_stored_and_reported_once() -> None:
     stage = working()
-    events = stage.see(ob.Noise("x", "a line of unknown type", raw='{"type":"x"}'))
+    events = stage.see(ob.Noise("x", "an unknown type of line", raw='{"type":"x"}'))
     assert types(events) == ["system", "unrecognised"]
     assert last(events, ev.Unrecognised).raw == '{"type":"x"}'
-    assert types(stage.see(ob.Noise("x", "a line of unknown type", raw="y", told=False))) == ["unrecognised"]
+    assert types(stage.see(ob.Noise("x", "an unknown type of line", raw="y", told=False))) == ["unrecognised"]
 
 
-def test_what_was_always_allowed_is_not_asked_again_whichever_process_asks() -> None:
+def test_an_always_answer_holds_for_every_process() -> None:
     stage = working()
     always = ev.PromptOption("ok", "Always", "allow_always")
     options = [ALLOW, always, REJECT]
@@ -170,7 +168,7 @@ def test_what_was_always_allowed_is_not_asked_again_whichever_process_asks() -> 
     assert list(stage.state.prompts) == ["p3", "p4"]
 
 
-def test_a_request_that_does_not_say_what_it_is_about_is_asked_each_time() -> None:
+def test_a_request_without_input_is_never_remembered() -> None:
     stage = working()
     options = [ev.PromptOption("ok", "Always", "allow_always"), REJECT]
     stage.ask("p1", tool="execute", input=None, options=options)
@@ -179,7 +177,7 @@ def test_a_request_that_does_not_say_what_it_is_about_is_asked_each_time() -> No
     assert list(stage.state.prompts) == ["p2"]
 
 
-def test_what_the_project_denies_is_denied_though_a_person_once_said_always() -> None:
+def test_a_deny_rule_of_the_project_overrides_an_earlier_always() -> None:
     stage = working()
     always = ev.PromptOption("ok", "Always", "allow_always")
     stage.ask("p1", input="x", options=[always, REJECT])

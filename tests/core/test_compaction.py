@@ -1,4 +1,4 @@
-"""Runs of deltas: what is joined, what is not, and the parts of a run."""
+"""Compaction: which deltas are joined, which are not, and parts of a joined run."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -32,7 +32,7 @@ def join_runs(rows: list[Stored]) -> list[Joined]:
     return [*joiner.take(rows), *joiner.end()]
 
 
-def test_neighbouring_deltas_become_one_event_with_the_last_ones_number_and_time() -> None:
+def test_adjacent_deltas_become_one_event_with_the_number_and_time_of_the_last() -> None:
     [run] = join_runs([text(4, "one ", at="a"), text(5, "", at="b"), text(6, "two", at="c")])
     assert (run.first_seq, run.seq, run.cuts) == (4, 6, [4, 0, 3])
     assert decode(run.body) == AssistantText(at="c", turn=1, block=0, delta="one two")
@@ -52,7 +52,7 @@ def test_nothing_is_joined_across_blocks_turns_types_gaps_or_other_events() -> N
     assert join_runs(rows) == []
 
 
-def test_a_run_ends_where_something_else_begins() -> None:
+def test_a_run_of_deltas_ends_where_another_event_begins() -> None:
     rows = [text(1, "a"), text(2, "b"), thought(3, "c"), thought(4, "d"), Stored(5, 5, "plan", 1, b"{}"), text(6, "e")]
     assert ranges(join_runs(rows)) == [(1, 2), (3, 4)]
 
@@ -65,7 +65,7 @@ def test_a_run_that_is_already_joined_grows_and_keeps_its_cuts() -> None:
     assert (grown.first_seq, grown.seq, grown.cuts, delta_of(grown.body)) == (1, 3, [2, 1, 3], "abcdef")
 
 
-def test_a_joined_event_without_its_cuts_is_left_alone() -> None:
+def test_a_joined_event_without_cuts_is_not_changed() -> None:
     rows = [Stored(2, 1, "assistant_text", 1, text(2, "ab").body), text(3, "c"), text(4, "d")]
     assert ranges(join_runs(rows)) == [(3, 4)]
 
@@ -77,7 +77,7 @@ def test_a_long_run_becomes_several_events_of_bounded_size() -> None:
     assert all(len(run.body) <= compaction.JOINED_MAX_BYTES for run in runs)
 
 
-def test_fields_of_a_newer_version_are_kept() -> None:
+def test_fields_of_a_newer_version_are_preserved() -> None:
     body = b'{"type":"assistant_text","at":"","session_id":"","turn":1,"block":0,"delta":"a\\u00e9b","new":{"x":1}}'
     assert leave_out(body, 2) == body.replace(b"a\\u00e9b", b"b")
 
@@ -96,7 +96,7 @@ def test_any_part_of_a_run_is_the_text_of_its_events(deltas: list[str], data: st
     st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 1), st.booleans()), max_size=30),
     st.lists(st.integers(1, 5), max_size=30),
 )
-def test_events_that_come_a_few_at_a_time_are_joined_as_those_that_come_at_once(
+def test_events_in_batches_are_joined_like_events_in_one_go(
     said: list[tuple[str, int, bool]], sizes: list[int]
 ) -> None:
     rows = [

@@ -1,4 +1,4 @@
-"""A JSON array is cut into its elements as a parser would cut it, however it is written."""
+"""A JSON array is split into the same elements that a parser finds, however it is formatted."""
 
 import json
 from typing import Any
@@ -23,14 +23,14 @@ def test_each_element_is_found_with_all_that_is_in_it(given: list[Any], indent: 
     assert [json.loads(element.decode("utf-8", "surrogatepass")) for element in elements(written)] == given
 
 
-def test_brackets_and_quotes_inside_of_texts_end_nothing() -> None:
+def test_brackets_and_quotes_inside_strings_are_ignored() -> None:
     tricky = [{"a": '}]"{[\\'}, [["]"], {"b": "}"}], "],", {"c": {"d": '\\"}'}}, {}]
     assert [json.loads(element) for element in elements(b" [ " + json.dumps(tricky).encode()[1:])] == tricky
     assert list(elements(b"[]")) == list(elements(b" [ ] ")) == []
 
 
 def inside(value: Any) -> int:
-    """How many values a value holds, in all."""
+    """How many values a value contains, at all levels."""
     held = list(value.values()) if isinstance(value, dict) else value if isinstance(value, list) else []
     return len(held) + sum(inside(each) for each in held)
 
@@ -43,7 +43,7 @@ def test_values_are_counted_and_never_too_few(given: Any, is_long: bool) -> None
     assert inside(given) <= counted <= inside(given) + brackets + 1
 
 
-def test_counting_ends_soon_where_there_are_too_many() -> None:
+def test_counting_stops_early_if_there_are_too_many() -> None:
     assert count_values(b"[" + b'"",' * 1_000_000 + b"0]", 100) == 101
     assert count_values(json.dumps("[{," * 1_000_000).encode(), 100) == 0
     with pytest.raises(TooManyValues):

@@ -1,4 +1,4 @@
-"""Events on the wire: their names, their numbers, and what a newer or older version makes of them."""
+"""Events as JSON: their names, their numbers, and how newer and older versions read them."""
 
 import msgspec
 import pytest
@@ -18,7 +18,7 @@ json_values = st.recursive(
 )
 
 
-def test_every_kind_of_event_has_a_name_of_its_own() -> None:
+def test_every_kind_of_event_has_its_own_name() -> None:
     names = [kind.__struct_config__.tag for kind in KINDS]
     assert len(set(names)) == len(names)
     assert {kind for kind in vars(ev).values() if isinstance(kind, type) and issubclass(kind, ev.Event)} == {
@@ -29,7 +29,7 @@ def test_every_kind_of_event_has_a_name_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("situation", SITUATIONS)
-def test_every_event_that_the_machine_makes_says_when_and_where(situation: object) -> None:
+def test_every_event_of_the_machine_has_its_time_and_session(situation: object) -> None:
     assert callable(situation)
     for event in situation().log:
         assert (event.session_id, event.at[-1]) == ("s", "Z")
@@ -37,7 +37,7 @@ def test_every_event_that_the_machine_makes_says_when_and_where(situation: objec
 
 
 @given(json_values)
-def test_what_an_agent_was_given_is_kept_as_it_is(value: object) -> None:
+def test_inputs_of_tools_survive_encoding_unchanged(value: object) -> None:
     tool = ev.ToolUse(turn=1, tool_id="t", name="n", input=value)
     assert ev.decode(ev.encode(tool)) == tool
     asked = ev.PendingPrompt(turn=1, prompt_id="p", kind="permission", title="t", input=value)
@@ -47,7 +47,7 @@ def test_what_an_agent_was_given_is_kept_as_it_is(value: object) -> None:
 
 
 @given(st.integers(1, 10**12), st.integers(0, 5))
-def test_the_number_is_put_in_front_and_a_joined_event_says_where_it_began(seq: int, back: int) -> None:
+def test_the_number_comes_first_and_a_joined_event_has_its_first_number(seq: int, back: int) -> None:
     body = ev.encode(ev.AssistantText(turn=1, block=0, delta='{"seq":1}'))
     shown = msgspec.json.decode(ev.with_seq(seq, body, seq - back))
     assert (shown["seq"], shown.get("first_seq", seq), shown["delta"]) == (seq, seq - back, '{"seq":1}')

@@ -1,4 +1,4 @@
-"""How events change the state: totals, ranges, bindings, and that an event never changes after it was made."""
+"""How events change the state: totals, limits, bindings; and that an event never changes afterwards."""
 
 import copy
 
@@ -7,14 +7,14 @@ import pytest
 from perdure.core import commands as cmd
 from perdure.core import events as ev
 from perdure.core import observations as ob
-from perdure.core.evolve import _CHANGES, POISONED_KEPT, RESOLVED_PROMPTS_KEPT, evolve
+from perdure.core.evolve import CHANGES, POISONED_KEPT, RESOLVED_PROMPTS_KEPT, evolve
 from perdure.core.state import dump
 from tests.core.stage import SITUATIONS, Stage, attached, idle, replayed, working
 
 
 @pytest.mark.parametrize("kind", ev.AnyEvent.__args__)
 def test_an_event_that_is_not_decisive_has_no_effect(kind: type[ev.Event]) -> None:
-    assert kind.decisive or kind not in _CHANGES
+    assert kind.decisive or kind not in CHANGES
 
 
 @pytest.mark.parametrize("situation", SITUATIONS)
@@ -52,7 +52,7 @@ def test_figures_of_a_turn_are_absolute_and_a_sessions_are_their_sum() -> None:
     assert stage.state.usage == {"input_tokens": 40, "cost_usd": 1.0}
 
 
-def test_what_is_remembered_of_prompts_and_poisoned_sessions_is_bounded() -> None:
+def test_resolved_prompts_and_poisoned_sessions_are_bounded() -> None:
     stage = working()
     for number in range(RESOLVED_PROMPTS_KEPT + 5):
         stage.state.prompts.clear()
@@ -66,7 +66,7 @@ def test_what_is_remembered_of_prompts_and_poisoned_sessions_is_bounded() -> Non
     assert len(stage.state.poisoned) == POISONED_KEPT
 
 
-def test_a_binding_is_pinned_when_the_id_is_seen_and_confirmed_by_the_agents_word() -> None:
+def test_a_native_session_is_bound_when_its_id_is_known_and_confirmed_when_the_agent_ends_a_turn() -> None:
     stage = Stage()
     stage.send()
     stage.launch()
@@ -81,13 +81,13 @@ def test_a_binding_is_pinned_when_the_id_is_seen_and_confirmed_by_the_agents_wor
     assert not stage.state.bindings["alpha"].confirmed
 
 
-def test_the_word_of_one_agent_confirms_nothing_of_another() -> None:
+def test_the_turn_of_one_agent_confirms_nothing_of_another() -> None:
     stage = attached()
     stage.a_turn("two", native="b1", agent="beta")
     assert {name: found.last_turn for name, found in stage.state.bindings.items()} == {"alpha": 1, "beta": 2}
 
 
-def test_an_attached_or_detached_process_that_is_not_the_sessions_changes_nothing() -> None:
+def test_events_of_another_process_change_nothing() -> None:
     stage = working()
     before = dump(stage.state)
     for event in (
@@ -98,7 +98,7 @@ def test_an_attached_or_detached_process_that_is_not_the_sessions_changes_nothin
     assert dump(stage.state) == before
 
 
-def test_a_waiting_limit_and_a_summary_are_kept() -> None:
+def test_a_usage_limit_and_a_summary_are_part_of_the_state() -> None:
     stage = idle()
     evolve(stage.state, ev.WaitingUntil(until="2027-01-01T00:00:00.000Z", reason="limit"))
     assert stage.state.waiting_until is not None
@@ -111,7 +111,7 @@ def test_only_messages_prompts_answers_and_turns_are_activity() -> None:
     stage = working()
 
     def moved(event: ev.Event) -> bool:
-        """Whether an event that comes an hour later makes the session active then."""
+        """Whether an event an hour later counts as activity of the session."""
         stage.at_s += 3600
         before, event.at = stage.state.last_active_at, stage.world().now
         evolve(stage.state, event)

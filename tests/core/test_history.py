@@ -1,4 +1,4 @@
-"""Changes of what was said, one by one: what is refused, whose own session is out of date, what is let go."""
+"""Changes to the history: what is refused, which native sessions are out of date, which processes are detached."""
 
 from typing import Any
 
@@ -36,7 +36,7 @@ def test_an_edit_bumps_only_agents_that_hold_the_turn() -> None:
     assert turns_of(stage.state.visible) == [1, 2, 3]
 
 
-def test_turns_of_another_agent_that_nobody_else_saw_bump_nobody_else() -> None:
+def test_turns_that_other_agents_did_not_see_do_not_affect_their_epochs() -> None:
     stage = Stage()
     stage.a_turn("one")
     stage.a_turn("two", native="b1", agent="beta")
@@ -47,7 +47,7 @@ def test_turns_of_another_agent_that_nobody_else_saw_bump_nobody_else() -> None:
     assert (stage.state.turn.turn, stage.state.turn.context, stage.state.turn.catch_up) == (3, "resumed", 0)
 
 
-def test_a_process_that_holds_what_is_no_longer_so_is_let_go_at_once() -> None:
+def test_a_process_with_an_outdated_context_is_detached_immediately() -> None:
     stage = Stage()
     stage.a_turn("one")
     events = stage.do(cmd.EditMessage(turn=1, message_id="m1", text="other"))
@@ -55,7 +55,7 @@ def test_a_process_that_holds_what_is_no_longer_so_is_let_go_at_once() -> None:
     assert stage.state.attached is None
 
 
-def test_numbers_of_turns_are_never_used_again() -> None:
+def test_turn_numbers_are_never_reused() -> None:
     stage = Stage()
     for text in ("one", "two", "three"):
         stage.a_turn(text)
@@ -66,7 +66,7 @@ def test_numbers_of_turns_are_never_used_again() -> None:
     assert turns_of(stage.state.visible) == [1, 4]
 
 
-def test_everything_may_be_taken_back_and_the_next_turn_is_the_first_again() -> None:
+def test_all_turns_can_be_rewound_and_the_next_one_is_a_first_turn_again() -> None:
     stage = Stage()
     stage.a_turn("one")
     stage.do(cmd.Rewind(turn=1))
@@ -126,13 +126,13 @@ def titled_by_the_agent() -> Stage:
         (cmd.RetryTurn(turn=1, message_id="m3", text="won"), "won"),
     ],
 )
-def test_an_agents_title_does_not_outlive_the_words_it_was_made_of(change: cmd.Command, title: str) -> None:
+def test_an_agents_title_is_dropped_when_the_history_changes(change: cmd.Command, title: str) -> None:
     stage = titled_by_the_agent()
     stage.do(change)
     assert (stage.state.title, stage.state.title_by) == (title, "message")
 
 
-def test_an_agent_that_was_given_a_replay_does_not_name_the_session() -> None:
+def test_after_a_replay_the_agents_title_is_ignored() -> None:
     stage = Stage()
     stage.a_turn("one")
     stage.send("two", fresh=True)
@@ -154,7 +154,7 @@ def test_an_agent_that_was_given_a_replay_does_not_name_the_session() -> None:
         cmd.RetryTurn(turn=1, message_id="m9", text="again"),
     ],
 )
-def test_a_change_is_refused_while_a_turn_runs_or_for_another_history(command: cmd.Command) -> None:
+def test_a_change_is_refused_while_a_turn_runs_or_with_an_old_revision(command: cmd.Command) -> None:
     with pytest.raises(Refused) as refusal:
         working().do(command)
     assert refusal.value.code == "turn_active"
@@ -169,7 +169,7 @@ def test_a_change_is_refused_while_a_turn_runs_or_for_another_history(command: c
     assert refusal.value.code == "not_found"
 
 
-def test_an_agent_that_can_not_take_it_is_told_less_up_to_three_times_and_then_the_turn_fails() -> None:
+def test_a_history_that_is_too_long_is_shortened_up_to_three_times_and_then_the_turn_fails() -> None:
     stage = Stage()
     stage.a_turn("one")
     stage.send("two", agent="beta")
@@ -182,11 +182,11 @@ def test_an_agent_that_can_not_take_it_is_told_less_up_to_three_times_and_then_t
     stage.open("b4")
     stage.finish("failed", error_code="context_too_long", error_message="Too long.", poisoned=True)
     assert stage.state.phase == "idle" and stage.state.turn is not None
-    # One message that was too long in any case says nothing of the next.
+    # A message that was too long on its own doesn't affect the next one.
     assert (stage.state.turn.stop_reason, stage.state.shortened) == ("failed", {})
 
 
-def test_what_an_agent_could_take_is_remembered_until_it_has_another_model() -> None:
+def test_a_smaller_budget_is_remembered_until_the_model_changes() -> None:
     stage = Stage()
     stage.a_turn("one")
     stage.send("two", agent="beta")
@@ -200,8 +200,8 @@ def test_what_an_agent_could_take_is_remembered_until_it_has_another_model() -> 
 
 
 @pytest.mark.parametrize("change", [cmd.Rewind(turn=2), cmd.EditMessage(turn=2, message_id="m2", text="other")])
-def test_a_turn_of_the_agents_own_does_not_make_good_what_its_session_lacks(change: cmd.Command) -> None:
-    """A turn that failed in a living process may be half in the agent's session, and nobody knows which half."""
+def test_a_turn_started_by_the_agent_does_not_confirm_an_incomplete_native_session(change: cmd.Command) -> None:
+    """After a turn failed in a live process, its native session may hold an unknown part of that turn."""
     stage = Stage()
     stage.a_turn("one")
     stage.send("two")
@@ -214,7 +214,7 @@ def test_a_turn_of_the_agents_own_does_not_make_good_what_its_session_lacks(chan
     assert stage.state.turn is not None and stage.state.turn.context == "fresh"
 
 
-def test_a_wait_for_a_limit_ends_with_the_turn_that_met_it() -> None:
+def test_a_wait_for_a_limit_ends_when_its_turn_is_rewound() -> None:
     stage = limited()
     stage.do(cmd.Rewind(turn=1))
     assert stage.state.waiting_until is None
@@ -223,7 +223,7 @@ def test_a_wait_for_a_limit_ends_with_the_turn_that_met_it() -> None:
     assert stage.state.waiting_until is not None, "the message that waits would meet the same limit"
 
 
-def test_a_fork_has_the_agent_and_the_model_of_its_session_and_no_always() -> None:
+def test_a_fork_has_the_agent_and_model_of_its_session_but_no_remembered_answers() -> None:
     stage = Stage()
     stage.a_turn("one")
     stage.a_turn("two", native="b1", agent="beta")
@@ -242,7 +242,7 @@ def test_a_fork_has_the_agent_and_the_model_of_its_session_and_no_always() -> No
     assert replayed(decision.events) == decision.state
 
 
-def test_a_fork_shows_how_each_turn_came_by_its_context() -> None:
+def test_a_fork_shows_where_each_turn_got_its_context() -> None:
     stage = Stage()
     stage.a_turn("one")
     stage.do(cmd.DetachAgent("idle_timeout"))
@@ -250,7 +250,7 @@ def test_a_fork_shows_how_each_turn_came_by_its_context() -> None:
     stage.launch("n1")
     stage.see(ob.ResumeRefused("no such session"))
     stage.see(ob.SessionOpened("n2", False))
-    stage.see(ob.Told(2, (1,), (), 10))
+    stage.see(ob.TranscriptShortened(2, (1,), (), 10))
     stage.finish()
     assert stage.state.turn is not None and stage.state.turn.context == "fresh"
     decision = create(cmd.CreateSession(session_id="f", project=None, agent="alpha", workdir="/srv"), stage.world())
@@ -270,7 +270,7 @@ def parts_of(log: list[ev.Event], turn: int) -> list[dict[str, Any]]:
     return view.show()
 
 
-def test_pieces_of_a_finished_text_are_taken_over_as_one() -> None:
+def test_deltas_of_a_finished_text_are_copied_as_one() -> None:
     stage = Stage()
     stage.send("one")
     stage.open()
@@ -284,7 +284,7 @@ def test_pieces_of_a_finished_text_are_taken_over_as_one() -> None:
     assert [event.delta for event in stage.log if isinstance(event, ev.AssistantText)] == ["a", "b", "c", "d"]
 
 
-def test_an_agent_that_has_done_something_is_not_made_to_do_it_again() -> None:
+def test_a_turn_in_which_a_tool_ran_is_not_retried() -> None:
     stage = Stage()
     stage.a_turn("one")
     stage.send("two", agent="beta")
@@ -294,17 +294,16 @@ def test_an_agent_that_has_done_something_is_not_made_to_do_it_again() -> None:
     assert stage.state.phase == "idle" and stage.state.shortened == {}
 
 
-def test_what_is_not_told_as_it_was_is_recorded_with_the_turn() -> None:
+def test_a_shortened_history_is_recorded_with_the_turn() -> None:
     stage = Stage()
     stage.a_turn("one")
     stage.send("two", agent="beta")
     stage.open("b1")
-    [event] = stage.see(ob.Told(2, (3, 4), (1, 2), 180))
+    [event] = stage.see(ob.TranscriptShortened(2, (3, 4), (1, 2), 180))
     assert isinstance(event, ev.HistoryShortened)
     assert event.message == (
-        "The conversation is too long for beta to be told as it is: turns 1 and 2 are left out, "
-        "turns 3 and 4 are told in short form."
+        "The conversation is too long for beta: turns 1 and 2 are left out, turns 3 and 4 are told in short form."
     )
     assert stage.state.turn is not None
     assert (stage.state.turn.digested, stage.state.turn.left_out) == (2, 2)
-    assert stage.see(ob.Told(1, (1,), (), 10)) == []
+    assert stage.see(ob.TranscriptShortened(1, (1,), (), 10)) == []

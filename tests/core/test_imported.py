@@ -1,4 +1,4 @@
-"""Turns from elsewhere: what passes the check can be folded, whatever it is; what can't is refused with its place."""
+"""Imported turns: whatever passes validation can be folded; the rest is refused with its position."""
 
 from typing import Any
 
@@ -48,7 +48,7 @@ def session_of(events: list[ev.Event]) -> Decision:
 
 
 def folded(events: list[ev.Event]) -> Json:
-    """The same as people see it."""
+    """The imported session as people see it."""
     decision = session_of(events)
     shown = public_session(decision.state, len(decision.events))
     return {**shown, "turns": [public_turn(found) for found in decision.turns.values()]}
@@ -61,11 +61,11 @@ def test_a_turn_that_ended_before_it_began_has_no_turn_start(between: list[str])
     shown = folded(finished_turns(ended + turn(2), "claude"))
     assert [(found["turn"], found["context"]) for found in shown["turns"]] == [(1, None), (2, "fresh")]
     assert shown["state"] == "idle"
-    with pytest.raises(Refused, match="must go on with turn_start"):
+    with pytest.raises(Refused, match="must continue with turn_start"):
         finished_turns([event for event in turn(1) if event["type"] != "turn_start"], "claude")
 
 
-def test_turns_are_taken_with_their_figures_and_the_agent_that_is_meant() -> None:
+def test_turns_are_imported_with_their_figures_and_the_default_agent() -> None:
     shown = folded(finished_turns(turn(1) + turn(4), "claude"))
     assert [(found["turn"], found["agent"], found["cost_usd"]) for found in shown["turns"]] == [
         (1, "claude", 0.5),
@@ -74,7 +74,7 @@ def test_turns_are_taken_with_their_figures_and_the_agent_that_is_meant() -> Non
     assert (shown["turn_count"], shown["usage"]["input_tokens"], shown["state"]) == (2, 6, "idle")
 
 
-def test_pictures_from_elsewhere_are_bounded_as_our_own_are() -> None:
+def test_imported_images_are_bounded_like_our_own() -> None:
     def shown(**given: Any) -> tuple[str, int, str | None]:
         picture = {"type": "image", "turn": 1, "at": TIME, "mime_type": "image/png", "size": 3, **given}
         found = finished_turns([*turn(1)[:-1], picture, turn(1)[-1]], "claude")
@@ -91,7 +91,7 @@ def test_pictures_from_elsewhere_are_bounded_as_our_own_are() -> None:
     assert shown(mime_type="text/html", data="QUJD") == (UNKNOWN, 3, None)
 
 
-def test_a_tool_can_not_have_waited_for_less_than_nothing() -> None:
+def test_a_negative_waiting_time_is_refused() -> None:
     events = turn(1)
     events[3]["waited_ms"] = -1
     with pytest.raises(Refused, match="number 4: waited_ms must be"):
@@ -118,7 +118,7 @@ FIELDS = [
 
 @settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 2 * len(TURN) - 1), st.sampled_from(FIELDS), VALUES), max_size=4))
-def test_whatever_is_changed_in_a_history_it_is_refused_or_can_be_folded(changes: list[tuple[int, str, Any]]) -> None:
+def test_a_mutated_history_is_refused_or_can_be_folded(changes: list[tuple[int, str, Any]]) -> None:
     events = turn(1) + turn(2)
     for index, field, value in changes:
         events[index] = {**events[index], field: value}
@@ -142,14 +142,14 @@ def test_whatever_is_changed_in_a_history_it_is_refused_or_can_be_folded(changes
         ("exit_code", 10**30),
     ],
 )
-def test_figures_that_can_not_be_added_up_are_refused(field: str, value: Any) -> None:
+def test_figures_that_can_not_be_summed_are_refused(field: str, value: Any) -> None:
     events = turn()
     events[-1][field] = value
     with pytest.raises(Refused, match=f"number {len(events)}"):
         finished_turns(events, "claude")
 
 
-def test_figures_that_are_not_known_are_left_out() -> None:
+def test_unknown_figures_are_dropped() -> None:
     events = turn()
     events[-1]["usage"] = {"input_tokens": 3, "stars": "many", "output_tokens": None}
     end = finished_turns(events, "claude")[-1]
@@ -157,12 +157,12 @@ def test_figures_that_are_not_known_are_left_out() -> None:
 
 
 @pytest.mark.parametrize("at", ["", "soon", "0001-01-01T00:00:00Z", "1969-12-31T23:59:59Z", "10000-01-01T00:00:00Z"])
-def test_what_is_no_time_of_a_session_is_refused(at: str) -> None:
+def test_an_invalid_time_is_refused(at: str) -> None:
     with pytest.raises(Refused, match="must be a time"):
         time_of(at, "created_at")
 
 
-def test_a_time_is_written_as_all_are() -> None:
+def test_times_are_normalised() -> None:
     assert time_of("2026-02-07T13:00:00+01:00", "x") == TIME
     assert time_of("2026-02-07T12:00:00Z", "x") == TIME
 
@@ -173,17 +173,17 @@ def test_an_id_is_a_name(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "a.b", "a b", "-a", "_a", "a\n", "x" * 101])
-def test_what_is_no_name_is_no_id(name: str) -> None:
+def test_an_invalid_id_is_refused(name: str) -> None:
     with pytest.raises(Refused):
         check_id(name)
 
 
-def test_nothing_of_a_process_is_taken() -> None:
+def test_events_of_the_process_are_not_imported() -> None:
     assert not {"agent_launched", "agent_attached", "config", "history_changed"} & set(TAKEN)
 
 
 def prompted(asked: Json, answer: Any, **resolved: Any) -> list[Json]:
-    """A turn in which something was asked, and answered."""
+    """A turn with a question and its answer."""
     events = turn()
     asked = {"type": "pending_prompt", "prompt_id": "p", "title": "Which?", **asked}
     closed = {"type": "prompt_resolved", "prompt_id": "p", "by": "person", "delivered": True, "answer": answer}
@@ -194,7 +194,7 @@ def prompted(asked: Json, answer: Any, **resolved: Any) -> list[Json]:
 QUESTION: Json = {"kind": "question", "questions": [{"question_id": "q", "question": "Which?"}]}
 
 
-def test_a_question_is_taken_with_its_answer_and_told_as_answered() -> None:
+def test_a_question_is_imported_with_its_answer_and_replayed_as_answered() -> None:
     history = History()
     for event in taken(prompted(QUESTION, {"answers": {"q": ["A", "B"]}})).events:
         history.fold(event)
@@ -205,7 +205,7 @@ def test_a_question_is_taken_with_its_answer_and_told_as_answered() -> None:
 @pytest.mark.parametrize(
     "answer", [None, {}, {"answers": 7}, {"answers": {"q": 7}}, {"answers": {"q": [7]}, "reason": 7}]
 )
-def test_an_answer_that_is_none_is_left_out(answer: Any) -> None:
+def test_an_invalid_imported_answer_is_dropped(answer: Any) -> None:
     history = History()
     for event in taken(prompted(QUESTION, answer)).events:
         history.fold(event)
@@ -213,14 +213,14 @@ def test_an_answer_that_is_none_is_left_out(answer: Any) -> None:
     assert "[asked: Which? (closed: answered)]" in said.text
 
 
-def test_a_prompt_that_still_waits_is_refused() -> None:
+def test_an_open_prompt_is_refused() -> None:
     events = prompted(QUESTION, None)
     del events[3]
     with pytest.raises(Refused, match="a prompt that has no prompt_resolved"):
         finished_turns(events, "claude")
 
 
-def test_an_always_that_was_said_elsewhere_is_not_said_here() -> None:
+def test_an_always_of_another_session_does_not_apply_here() -> None:
     asked = {
         "kind": "permission", "tool": "Bash", "input": {"command": "ls"}, "always": ["Bash(*)"],
         "options": [{"option_id": "a", "name": "Always", "kind": "allow_always"}],

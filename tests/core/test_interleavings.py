@@ -1,4 +1,4 @@
-"""Any command and any fact, in any order, at any time: the machine against what must always hold."""
+"""Commands and facts in random order: the machine's invariants always hold."""
 
 import copy
 from typing import Any
@@ -22,7 +22,7 @@ from tests.core.stage import START_S, facts, prompt, replayed, world
 from tests.sizes import size
 
 AGENTS = ("alpha", "beta")
-# Refusals that depend on more than the phase.
+# Refusals that don't depend on the phase alone.
 MAY_REFUSE = {
     "SubmitMessage": {"turn_active"},
     "EditMessage": {"not_found", "conflict"},
@@ -105,7 +105,7 @@ class Sessions(RuleBasedStateMachine):
         self.state = decision.state
 
     def _check_plan(self, before: Session, event: ev.Event) -> None:
-        """A turn is given either its context or the transcript, and never a native session that can't be trusted."""
+        """A turn gets either its context or the transcript, and never a native session that is not confirmed."""
         if isinstance(event, ev.TurnStart):
             assert (event.context == "fresh") is (event.native_session_id is None)
             if event.context != "fresh" and event.origin == "person":
@@ -118,7 +118,7 @@ class Sessions(RuleBasedStateMachine):
                 assert before.attached.native_session_id == event.native_session_id
 
     def _check_place(self, event: ev.Event) -> None:
-        """Whatever carries a turn's number lies between the beginning and the end of that turn."""
+        """Every event with a turn's number lies between the start and the end of that turn."""
         starts = [past.turn for past in self.log if isinstance(past, ev.TurnStart)]
         ends = [past.turn for past in self.log if isinstance(past, ev.TurnEnd)]
         running = starts[-1] if len(starts) > len(ends) else None
@@ -130,8 +130,8 @@ class Sessions(RuleBasedStateMachine):
             assert event.turn == len(starts) + 1
         elif isinstance(event, ev.WaitingForInput):
             assert running is None
-            # A changed history may change the title too.
-            last = next(past for past in reversed(self.log) if not isinstance(past, ev.Title))
+            # A change of the history may also change the title, and end a wait for a usage limit.
+            last = next(past for past in reversed(self.log) if not isinstance(past, ev.Title | ev.WaitingUntil))
             assert event.turn == starts[-1] or isinstance(last, ev.HistoryChanged | ev.AgentDetached)
         elif isinstance(event, ev.HistoryChanged):
             assert running is None
@@ -332,7 +332,12 @@ class Sessions(RuleBasedStateMachine):
             9: lambda: ob.StartFailed("needs_login", "Sign in."),
             10: lambda: ob.PromptWithdrawn(self.prompt_ids[-1]),
             11: lambda: ob.Noise("{", "broken"),
-            13: lambda: ob.AgentExited(data.draw(ways), exit_code=1, delivered=data.draw(st.booleans())),
+            13: lambda: ob.AgentExited(
+                data.draw(ways),
+                exit_code=1,
+                delivered=data.draw(st.booleans()),
+                fallback=data.draw(st.none() | st.just("other")),
+            ),
             16: lambda: ob.TurnBegun("By itself."),
             17: lambda: ob.TurnFinished(0, "end_turn", leaves=data.draw(st.booleans())),
             14: lambda: ev.Title(title="By the agent", by="agent"),
@@ -385,7 +390,7 @@ class Sessions(RuleBasedStateMachine):
         self._sent()
 
     def _sent(self) -> None:
-        """Messages that the queue has let go are its first ones, and each became the turn that followed."""
+        """Messages leave the queue from its front, and each becomes the next turn."""
         still = [queued.message_id for queued in self.state.queue]
         expected = [*self.interrupting, *self.waiting]
         gone = expected[: len(expected) - len(still)]

@@ -1,5 +1,5 @@
-"""Scheduled jobs, decided by a controlled clock: missed and overlapping runs, failures, ends, and generated lives of a
-job in which no due time is run twice, or forgotten."""
+"""Scheduled jobs with a controlled clock: missed and overlapping runs, failures and ends; and generated histories of a
+job, in which no due time runs twice or is lost."""
 
 from collections import Counter
 from datetime import UTC, datetime
@@ -42,7 +42,7 @@ NOON = int(datetime(2026, 11, 18, 12, tzinfo=UTC).timestamp() * 1000)
 
 
 class Stage:
-    """A job, its runs as a store keeps them, and a clock."""
+    """A job, its stored runs, and a clock."""
 
     def __init__(self, at: int = NOON, **spec: Any) -> None:
         self.now = at
@@ -72,7 +72,7 @@ class Stage:
         return Last(str(newest.outcome), newest.result) if newest is not None else Last()
 
     def keep(self, decided: Decided) -> list[Run]:
-        """As the store does: a new run whose id there is already is left as it was."""
+        """Save like the store: a new run with an existing id doesn't replace it."""
         self.job = decided.job
         for run in decided.new:
             self.runs.setdefault(run.id, run)
@@ -82,7 +82,7 @@ class Stage:
         return decided.new
 
     def look(self) -> list[Run]:
-        """The scheduler looks at the clock."""
+        """The scheduler decides what is due at the current time."""
         return self.keep(decide_due(self.job, self.schedule, self.opened, self.last, self.now))
 
     def at(self, moment: int) -> list[Run]:
@@ -97,7 +97,7 @@ class Stage:
         self.keep(settled(self.job, self.schedule, over, self.opened, self.now))
 
     def whole(self, moment: int, outcome: Outcome = "completed", detail: str = "") -> list[Run]:
-        """Due at this moment, sent, and over."""
+        """A run that is due now, is sent, and ends."""
         new = self.at(moment)
         for run in new:
             if run.state == "starting":
@@ -106,7 +106,7 @@ class Stage:
         return new
 
     def outcomes(self) -> list[tuple[str, str]]:
-        """(hour and minute that it was due, what became of it), in order."""
+        """(hour and minute of the due time, outcome or state), in order."""
         in_order = sorted(self.runs.values(), key=lambda run: run.due_ms)
         return [(stamp(run.due_ms / 1000)[11:16], run.outcome or run.state) for run in in_order]
 
@@ -114,7 +114,7 @@ class Stage:
 # Due times ----------------------------------------------------------------------------------------------------------
 
 
-def test_each_due_time_has_one_run_however_often_it_is_looked_at() -> None:
+def test_each_due_time_has_one_run_however_often_it_is_decided() -> None:
     stage = Stage()
     assert stage.look() == [] and stage.job.due_ms == NOON + HOUR
     (run,) = stage.at(NOON + HOUR + 3)
@@ -125,7 +125,7 @@ def test_each_due_time_has_one_run_however_often_it_is_looked_at() -> None:
     assert [stage.whole(NOON + number * HOUR)[0].number for number in (2, 3)] == [2, 3]
 
 
-def test_what_is_sent_is_fixed_before_it_is_sent() -> None:
+def test_session_message_id_and_text_are_fixed_before_sending() -> None:
     stage = Stage(message="{job} {run} {due} {date} [{last_outcome}|{last_result}] {other}")
     (first,) = stage.at(NOON + HOUR)
     assert first.text == "nightly 1 2026-11-18T13:00:00+00:00 2026-11-18 [none|] {other}"
@@ -137,7 +137,7 @@ def test_what_is_sent_is_fixed_before_it_is_sent() -> None:
     assert (second.session_id, second.message_id) != (first.session_id, first.message_id)
 
 
-def test_one_session_for_all_runs_is_the_first_ones() -> None:
+def test_with_session_same_all_runs_use_the_session_of_the_first() -> None:
     stage = Stage(session="same")
     first, second = stage.whole(NOON + HOUR)[0], stage.whole(NOON + 2 * HOUR)[0]
     assert first.session_id == second.session_id == stage.job.session_id
@@ -145,7 +145,7 @@ def test_one_session_for_all_runs_is_the_first_ones() -> None:
     assert Stage(session="s_given").at(NOON + HOUR)[0].session_id == "s_given"
 
 
-def test_a_job_that_was_removed_and_made_again_has_other_messages() -> None:
+def test_a_job_that_was_removed_and_created_again_has_other_message_ids() -> None:
     one, other = Stage(), Stage(NOON + 1)
     assert one.at(NOON + HOUR)[0].message_id != other.at(NOON + HOUR)[0].message_id
 
@@ -188,13 +188,13 @@ def test_a_run_that_is_late_by_less_than_the_grace_was_not_missed(missed: str) -
     assert run.trigger == "missed"
 
 
-def test_with_once_a_run_that_is_due_now_makes_up_for_those_that_were_missed() -> None:
+def test_with_once_a_run_that_is_due_now_replaces_the_missed_ones() -> None:
     stage = Stage(missed="once")
     stage.at(NOON + 3 * HOUR + 5)
     assert stage.outcomes() == [("14:00", "skipped"), ("15:00", "starting")]
 
 
-def test_a_year_without_a_server_is_one_note() -> None:
+def test_a_year_of_downtime_is_one_note() -> None:
     stage = Stage(cron="* * * * *", missed="all", missed_max=3)
     new = stage.at(NOON + 365 * 24 * HOUR + 30_000)
     assert len(new) == 5 and "996 or more runs were missed" in new[0].detail
@@ -204,7 +204,7 @@ def test_a_year_without_a_server_is_one_note() -> None:
 # Overlap ------------------------------------------------------------------------------------------------------------
 
 
-def test_with_wait_the_next_run_begins_when_the_one_before_has_ended_and_one_may_wait() -> None:
+def test_with_wait_the_next_run_begins_when_the_previous_one_has_ended_and_one_may_wait() -> None:
     stage = Stage(message="{last_result}")
     (first,) = stage.at(NOON + HOUR)
     stage.send(first)
@@ -213,7 +213,7 @@ def test_with_wait_the_next_run_begins_when_the_one_before_has_ended_and_one_may
     assert (second.state, second.text) == ("waiting", "")
     assert (third.outcome, third.detail) == (
         "skipped",
-        "The previous run had not ended, and another one waits already.",
+        "The previous run had not ended, and another run is already waiting.",
     )
     stage.end(first, result="of the first")
     begun = stage.runs[second.id]
@@ -231,7 +231,7 @@ def test_with_skip_a_run_that_is_due_too_early_is_skipped() -> None:
     assert stage.job.run_count == 2
 
 
-def test_with_interrupt_the_newest_run_begins_and_those_that_were_not_sent_are_replaced() -> None:
+def test_with_interrupt_the_newest_run_begins_and_replaces_unsent_ones() -> None:
     stage = Stage(overlap="interrupt")
     (first,) = stage.at(NOON + HOUR)
     (second,) = stage.at(NOON + 2 * HOUR)
@@ -244,7 +244,7 @@ def test_with_interrupt_the_newest_run_begins_and_those_that_were_not_sent_are_r
 # Clocks -------------------------------------------------------------------------------------------------------------
 
 
-def test_a_clock_that_is_set_back_by_an_hour_repeats_nothing_and_the_job_goes_on() -> None:
+def test_after_a_clock_is_set_back_by_an_hour_nothing_repeats_and_the_job_continues() -> None:
     stage = Stage(cron="*/10 * * * *")
     for minutes in range(10, 70, 10):
         stage.whole(NOON + minutes * MINUTE)
@@ -280,7 +280,7 @@ def test_jitter_is_the_same_each_time_and_ends_before_the_next_due_time(every: i
     assert start == start_of(stage.job, stage.schedule, due)
 
 
-def test_with_jitter_a_run_begins_late_and_is_named_by_when_it_was_due() -> None:
+def test_with_jitter_a_run_begins_late_and_its_id_is_the_due_time() -> None:
     stage = Stage(jitter_s=1_800)
     start = stage.job.start_ms
     assert start is not None and NOON + HOUR < start <= NOON + HOUR + 30 * MINUTE
@@ -299,7 +299,7 @@ def test_a_due_time_whose_jitter_is_not_over_is_left_for_later() -> None:
 # Ends, pauses, changes ----------------------------------------------------------------------------------------------
 
 
-def test_a_job_ends_after_its_number_of_runs_and_those_that_were_asked_for_do_not_count() -> None:
+def test_a_job_ends_after_max_runs_and_manual_runs_do_not_count() -> None:
     stage = Stage(max_runs=2)
     decided, run = run_now(stage.job, stage.schedule, [], Last(), NOON + 5, "mine")
     stage.keep(decided)
@@ -326,7 +326,7 @@ def test_catching_up_stops_at_the_number_of_runs() -> None:
     assert stage.job.state == "ended"
 
 
-def test_what_is_due_while_a_job_is_paused_is_neither_run_nor_missed() -> None:
+def test_due_times_during_a_pause_are_neither_run_nor_missed() -> None:
     stage = Stage()
     (first,) = stage.at(NOON + HOUR)
     (second,) = stage.at(NOON + 2 * HOUR)
@@ -338,7 +338,7 @@ def test_what_is_due_while_a_job_is_paused_is_neither_run_nor_missed() -> None:
     assert stage.job.due_ms == NOON + 6 * HOUR
 
 
-def test_a_change_ends_the_backing_off_and_so_does_resuming() -> None:
+def test_changing_or_resuming_a_job_ends_its_backoff() -> None:
     for is_change in (True, False):
         stage = Stage(cron="* * * * *", max_failures=9)
         moment = NOON
@@ -357,7 +357,7 @@ def test_a_change_ends_the_backing_off_and_so_does_resuming() -> None:
         assert [run.trigger for run in stage.whole(moment + MINUTE)] == ["schedule"], "nothing was missed"
 
 
-def test_a_run_that_completes_while_the_job_backs_off_ends_that_and_nothing_was_missed() -> None:
+def test_a_run_that_completes_during_a_backoff_ends_it_and_nothing_counts_as_missed() -> None:
     stage = Stage(cron="* * * * *", missed="all")
     for _ in range(4):
         stage.whole(stage.job.start_ms or 0, "failed")
@@ -370,7 +370,7 @@ def test_a_run_that_completes_while_the_job_backs_off_ends_that_and_nothing_was_
     assert len(stage.whole(stage.now + MINUTE)) == 1
 
 
-def test_another_name_moves_no_due_time_whose_jitter_is_not_over() -> None:
+def test_renaming_a_job_moves_no_due_time_whose_jitter_has_not_passed() -> None:
     stage = Stage(jitter_s=3_000)
     start = stage.job.start_ms
     stage.now = NOON + HOUR + 1
@@ -389,7 +389,7 @@ def test_a_clock_that_was_ahead_of_the_end_date_does_not_end_the_job() -> None:
     assert decided is not None and decided.job.due_ms == NOON + HOUR
 
 
-def test_another_schedule_holds_from_now_on() -> None:
+def test_a_changed_schedule_applies_from_now_on() -> None:
     stage = Stage()
     stage.now = NOON + 30 * MINUTE
     spec = replace(stage.job.spec, cron="*/20 * * * *")
@@ -400,7 +400,7 @@ def test_another_schedule_holds_from_now_on() -> None:
 # Failures -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_job_whose_runs_fail_backs_off_says_so_and_in_the_end_pauses_itself() -> None:
+def test_a_job_whose_runs_fail_backs_off_and_finally_pauses_itself() -> None:
     stage = Stage(cron="* * * * *", max_failures=4)
     stage.whole(NOON + MINUTE, "failed", "The agent exited.")
     assert stage.job.backoff_until_ms == NOON + MINUTE + BACKOFF_MS
@@ -414,25 +414,25 @@ def test_a_job_whose_runs_fail_backs_off_says_so_and_in_the_end_pauses_itself() 
     stage.whole(NOON + 6 * MINUTE, "failed")
     stage.whole(NOON + 11 * MINUTE, "failed", "The agent exited.")
     assert (stage.job.state, stage.job.paused_by) == ("paused", "failures")
-    assert stage.job.paused_reason == "It paused itself after 4 failed runs in a row."
+    assert stage.job.paused_reason == "Paused after 4 failed runs in a row."
     stage.keep(Decided(resumed(stage.job, stage.schedule, stage.now)))
     assert (stage.job.failures, stage.job.due_ms) == (0, NOON + 12 * MINUTE)
 
 
-def test_a_run_that_completes_ends_the_backing_off() -> None:
+def test_a_completed_run_ends_the_backoff() -> None:
     stage = Stage(cron="* * * * *")
     stage.whole(NOON + MINUTE, "failed")
     stage.whole(NOON + 3 * MINUTE)
     assert (stage.job.failures, stage.job.backoff_until_ms, stage.job.due_ms) == (0, None, NOON + 4 * MINUTE)
 
 
-def test_a_cancelled_run_is_no_failure() -> None:
+def test_a_cancelled_run_is_not_a_failure() -> None:
     stage = Stage(max_failures=1)
     stage.whole(NOON + HOUR, "cancelled")
     assert (stage.job.failures, stage.job.state) == (0, "active")
 
 
-def test_backing_off_has_a_limit() -> None:
+def test_the_backoff_has_a_limit() -> None:
     stage = Stage(every_s=HOUR * 24 // 1000, max_failures=1_000)
     for _ in range(40):
         assert stage.job.start_ms is not None
@@ -440,7 +440,7 @@ def test_backing_off_has_a_limit() -> None:
     assert stage.job.backoff_until_ms == stage.now + BACKOFF_MAX_MS
 
 
-def test_runs_that_wait_behind_a_failed_one_are_skipped_but_not_one_that_somebody_asked_for() -> None:
+def test_runs_that_wait_behind_a_failed_one_are_skipped_except_manual_ones() -> None:
     stage = Stage(missed="all")
     (first,) = stage.at(NOON + HOUR)
     (waiting,) = stage.at(NOON + 2 * HOUR)
@@ -456,7 +456,7 @@ def test_runs_that_wait_behind_a_failed_one_are_skipped_but_not_one_that_somebod
 
 
 class Lives(RuleBasedStateMachine):
-    """A job through restarts, clocks that are set, and runs that end as they like."""
+    """A job through restarts, clock changes, and runs with random ends."""
 
     @initialize(
         minutes=st.sampled_from([1, 7, 60]),
@@ -512,16 +512,16 @@ class Lives(RuleBasedStateMachine):
 
     @precondition(lambda self: self.stage.job.paused_by is not None)
     @rule()
-    def somebody_resumes_it(self) -> None:
+    def a_person_resumes_it(self) -> None:
         self.stage.keep(Decided(resumed(self.stage.job, self.stage.schedule, self.stage.now)))
 
     @rule()
-    def somebody_pauses_it(self) -> None:
+    def a_person_pauses_it(self) -> None:
         if self.stage.job.paused_by is None:
             self.stage.keep(paused(self.stage.job, self.stage.opened, "person", "", self.stage.now))
 
     @rule(number=st.integers(0, 10**6))
-    def somebody_runs_it(self, number: int) -> None:
+    def a_person_runs_it(self, number: int) -> None:
         stage = self.stage
         decided, run = run_now(stage.job, stage.schedule, stage.opened, stage.last, stage.now, f"manual-{number}")
         if run.id not in stage.runs and run.outcome != "skipped":
@@ -578,7 +578,7 @@ TestLives = Lives.TestCase
     st.sampled_from(["skip", "once", "all"]),
 )
 def test_every_due_time_is_run_or_accounted_for(cron: str, naps: list[tuple[int, bool]], missed: str) -> None:
-    """Whatever the server's naps, each due time is a run, or one of those that a note counts."""
+    """However long the server was down, each due time has a run or is counted in a note."""
     stage = Stage(cron=cron, missed=missed, missed_max=4)
     for seconds, is_down in naps:
         end = stage.now + seconds * 1000

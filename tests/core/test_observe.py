@@ -1,4 +1,4 @@
-"""The machine's answers to facts: content, the end of a turn, the death of a process; and which are ignored."""
+"""How the machine handles facts: content, the end of a turn, the exit of a process; and which facts it ignores."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -45,7 +45,7 @@ def content(turn: int) -> list[ev.Event]:
 
 
 def all_facts(stage: Stage) -> Iterator[Any]:
-    """Every fact, in each of its ways, as this session's agent would report it."""
+    """Every fact, in all variants, as this session's agent would report it."""
     turn = stage.state.turn.turn if stage.state.turn else 1
     yield from content(turn)
     yield ev.Usage(turn=turn, input_tokens=1)
@@ -100,7 +100,7 @@ def test_the_table_says_exactly_which_facts_change_the_phase() -> None:
 
 
 @pytest.mark.parametrize("situation", SITUATIONS)
-def test_nothing_that_an_older_launch_says_changes_anything(situation: Callable[[], Stage]) -> None:
+def test_facts_of_an_earlier_launch_change_nothing(situation: Callable[[], Stage]) -> None:
     stage = situation()
     before = dump(stage.state)
     for fact in all_facts(stage):
@@ -108,7 +108,7 @@ def test_nothing_that_an_older_launch_says_changes_anything(situation: Callable[
     assert dump(stage.state) == before
 
 
-def test_what_an_older_turn_still_says_does_not_touch_a_newer_one() -> None:
+def test_facts_of_an_earlier_turn_do_not_affect_a_newer_one() -> None:
     stage = busy()
     stage.finish()
     before = dump(stage.state)
@@ -117,7 +117,7 @@ def test_what_an_older_turn_still_says_does_not_touch_a_newer_one() -> None:
     assert (dump(stage.state), stage.turn, stage.state.phase) == (before, 2, "working")
 
 
-def test_what_is_said_after_a_turn_belongs_to_none() -> None:
+def test_content_after_a_turn_is_ignored() -> None:
     stage = attached()
     before = dump(stage.state)
     assert stage.see(*content(1), ob.TurnFinished(1, "end_turn")) == []
@@ -125,7 +125,7 @@ def test_what_is_said_after_a_turn_belongs_to_none() -> None:
     assert dump(stage.state) == before
 
 
-def test_a_result_that_comes_twice_ends_a_turn_once() -> None:
+def test_a_duplicate_result_ends_a_turn_once() -> None:
     stage = busy()
     events = stage.see(ob.TurnFinished(1, "end_turn"), ob.TurnFinished(1, "end_turn"))
     assert types(events).count("turn_end") == 1
@@ -151,7 +151,7 @@ def test_a_failure_without_a_reason_still_has_an_error() -> None:
     assert types(events) == ["error", "turn_end", "waiting_for_input"]
 
 
-def test_a_process_that_dies_fails_its_turn_with_what_it_wrote_last() -> None:
+def test_a_process_that_dies_fails_its_turn_with_the_end_of_its_stderr() -> None:
     stage = asking()
     events = stage.see(ob.AgentExited("signalled", signal=9, stderr="boom"))
     assert types(events) == ["prompt_resolved", "agent_detached", "error", "turn_end", "waiting_for_input"]
@@ -160,19 +160,19 @@ def test_a_process_that_dies_fails_its_turn_with_what_it_wrote_last() -> None:
     assert (stage.state.state, stage.state.attached) == ("idle", None)
 
 
-def test_a_process_that_dies_while_idle_is_only_let_go() -> None:
+def test_a_process_that_dies_while_idle_is_only_detached() -> None:
     assert types(attached().see(ob.AgentExited("exited", exit_code=0))) == ["agent_detached"]
 
 
 @pytest.mark.parametrize(
     "how", ["exited", "signalled", "ended", "orphaned", "spawn_failed", "never_started", "lost", "memory"]
 )
-def test_the_end_of_a_process_is_told_in_words(how: Any) -> None:
+def test_the_end_of_a_process_is_described_in_words(how: Any) -> None:
     words = exit_words(ob.AgentExited(how, exit_code=3, signal=9 if how == "signalled" else None, error="no such file"))
     assert words and "None" not in words
 
 
-def test_a_prompt_that_surely_never_arrived_is_sent_once_more_and_not_twice() -> None:
+def test_a_message_that_certainly_never_arrived_is_sent_again_only_once() -> None:
     stage = working()
     events = stage.see(ob.AgentExited("lost", delivered=False))
     assert types(events) == ["agent_detached", "context_fallback"]
@@ -181,7 +181,7 @@ def test_a_prompt_that_surely_never_arrived_is_sent_once_more_and_not_twice() ->
     assert "turn_end" in types(stage.see(ob.AgentExited("lost", delivered=False)))
 
 
-def test_a_launch_that_never_started_is_no_try_and_the_turn_keeps_its_plan() -> None:
+def test_a_launch_that_never_started_is_not_an_attempt_and_the_turn_keeps_its_plan() -> None:
     stage = resuming()
     for _ in range(3):
         assert types(stage.see(ob.AgentExited("never_started", delivered=False))) == ["agent_detached"]
@@ -197,7 +197,7 @@ def test_a_turn_that_used_a_tool_is_never_sent_again() -> None:
         assert last(stage.see(fact), ev.TurnEnd).stop_reason == "failed"
 
 
-def test_a_program_that_can_not_be_started_is_not_tried_again() -> None:
+def test_a_program_that_can_not_be_started_is_not_retried() -> None:
     stage = resuming()
     events = stage.see(ob.AgentExited("spawn_failed", error="no such file", delivered=False))
     assert "could not be started: no such file" in last(events, ev.Error).message
@@ -206,7 +206,7 @@ def test_a_program_that_can_not_be_started_is_not_tried_again() -> None:
 # Turns that the agent begins -----------------------------------------------------------------------------------------
 
 
-def test_a_turn_that_the_agent_begins_is_a_turn_and_is_never_sent_again() -> None:
+def test_a_turn_started_by_the_agent_is_a_turn_and_is_never_sent_again() -> None:
     stage = attached()
     events = stage.see(ob.TurnBegun("A background task ended."), ev.AssistantText(turn=0, block=0, delta="Done."))
     assert types(events) == ["user_message", "turn_start", "assistant_text"]
@@ -225,7 +225,7 @@ def test_the_end_of_an_agents_own_turn_does_not_end_a_persons() -> None:
     assert stage.see(ob.TurnBegun("Too late."), ob.TurnFinished(0, "end_turn")) == []
 
 
-def test_a_process_that_leaves_with_its_turn_is_let_go_and_comes_back_resumed() -> None:
+def test_a_process_that_exits_after_its_turn_is_detached_and_the_next_one_resumes() -> None:
     stage = working()
     assert types(stage.finish(leaves=True)) == ["turn_end", "agent_detached", "waiting_for_input"]
     stage.send()
@@ -239,7 +239,7 @@ def test_a_process_that_leaves_with_its_turn_is_let_go_and_comes_back_resumed() 
 @pytest.mark.parametrize(
     "fact", [ob.ResumeRefused("unknown id"), ob.ResumeRefused("unknown id", reopens=False), ob.AgentExited("exited")]
 )
-def test_a_refused_resume_goes_on_fresh_once_and_never_uses_the_id_again(fact: Any) -> None:
+def test_a_refused_resume_continues_fresh_once_and_never_uses_the_id_again(fact: Any) -> None:
     stage = resuming()
     assert stage.state.turn is not None
     assert (stage.state.turn.context, stage.state.turn.native_session_id) == ("resumed", "n1")
@@ -264,7 +264,7 @@ def test_a_refused_resume_of_an_aborted_turn_sends_nothing_more() -> None:
     assert last(events, ev.TurnEnd).stop_reason == "cancelled"
 
 
-def test_a_poisoned_native_session_is_let_go_for_good() -> None:
+def test_a_poisoned_native_session_is_never_used_again() -> None:
     stage = working()
     stage.finish("failed", error_message="Over-long.", poisoned=True)
     assert (stage.state.attached, stage.state.bindings, stage.state.poisoned) == (None, {}, ["n1"])
@@ -284,7 +284,7 @@ def test_a_crash_leaves_the_native_session_unconfirmed_so_the_next_turn_is_fresh
     assert (stage.state.turn.context, stage.state.turn.context_reason) == ("fresh", "last_turn_not_confirmed")
 
 
-def test_a_turn_that_the_agent_failed_is_told_again_with_the_next_one() -> None:
+def test_a_turn_that_the_agent_failed_is_replayed_with_the_next_one() -> None:
     stage = attached()
     stage.send()
     stage.finish("failed", error_message="Overloaded.")
@@ -294,7 +294,7 @@ def test_a_turn_that_the_agent_failed_is_told_again_with_the_next_one() -> None:
 
 
 @pytest.mark.parametrize("situation", [attached, resuming])
-def test_a_message_that_was_stopped_before_it_was_sent_is_told_with_the_next_one(
+def test_a_message_that_was_aborted_before_it_was_sent_is_replayed_with_the_next_one(
     situation: Callable[[], Stage],
 ) -> None:
     stage = situation()
@@ -310,7 +310,7 @@ def test_a_message_that_was_stopped_before_it_was_sent_is_told_with_the_next_one
 # Prompts -------------------------------------------------------------------------------------------------------------
 
 
-def test_a_rule_answers_at_once_and_is_seen_to_have_done_so() -> None:
+def test_a_rule_answers_immediately_and_is_recorded_as_the_answerer() -> None:
     stage = working()
     stage.rules = [Rule("Bash", "git *", "allow"), Rule("Bash", "*", "deny")]
     for prompt_id, command, option in (("p1", "git status", ALLOW), ("p2", "rm", REJECT)):
@@ -321,14 +321,14 @@ def test_a_rule_answers_at_once_and_is_seen_to_have_done_so() -> None:
     assert stage.state.prompts == {}
 
 
-def test_a_prompt_of_a_turn_that_is_being_stopped_is_cancelled_at_once() -> None:
+def test_a_prompt_of_an_aborting_turn_is_cancelled_immediately() -> None:
     stage = aborting()
     stage.rules = [Rule("*", "*", "allow")]
     resolved = last(stage.see(prompt(1)), ev.PromptResolved)
     assert (resolved.by, resolved.outcome, resolved.answer) == ("server", "cancelled", {"cancel": True})
 
 
-def test_several_prompts_wait_at_once_and_a_withdrawn_one_does_not_close_the_others() -> None:
+def test_withdrawing_one_of_several_prompts_does_not_close_the_others() -> None:
     stage = asking()
     stage.ask("p2")
     stage.see(ob.PromptWithdrawn("p1"))
@@ -338,7 +338,7 @@ def test_several_prompts_wait_at_once_and_a_withdrawn_one_does_not_close_the_oth
     assert (stage.state.prompts, stage.state.resolved_prompts) == ({}, ["p1", "p2"])
 
 
-def test_an_input_with_huge_numbers_is_kept() -> None:
+def test_an_input_with_huge_numbers_is_stored_exactly() -> None:
     stage = working()
     stage.ask(input={"n": 2**80})
     assert stage.state.prompts["p1"].input == {"n": 2**80}
@@ -359,7 +359,7 @@ def test_deltas_of_the_running_turn_need_no_decision_and_everything_else_does() 
     assert not deltas_only(stage.state, "l1", [delta])
 
 
-def test_what_needs_no_decision_changes_nothing_that_decides() -> None:
+def test_events_of_the_fast_path_never_change_the_state() -> None:
     stage = working()
     before = dump(stage.state)
     for fact in content(1):
@@ -379,7 +379,7 @@ def test_after_a_usage_limit_the_session_waits_and_so_does_its_queue() -> None:
     assert types(stage.log)[-3:] == ["turn_end", "waiting_until", "waiting_for_input"]
 
 
-def test_when_the_limit_resets_what_waited_is_sent_first() -> None:
+def test_when_the_limit_resets_queued_messages_are_sent_first() -> None:
     stage = limited_busy()
     waiting = stage.state.queue[0].message_id
     events = stage.do(cmd.EndWait("Go on."))
@@ -387,7 +387,7 @@ def test_when_the_limit_resets_what_waited_is_sent_first() -> None:
     assert last(events, ev.TurnStart).message_id == waiting
 
 
-def test_when_the_limit_resets_and_nothing_waits_the_session_goes_on_by_itself() -> None:
+def test_when_the_limit_resets_and_the_queue_is_empty_the_session_continues() -> None:
     stage = limited()
     events = stage.do(cmd.EndWait("Go on."))
     assert last(events, ev.UserMessage).text == "Go on."
@@ -400,17 +400,17 @@ def test_a_wait_can_be_aborted_and_then_the_reset_does_nothing() -> None:
     assert stage.do(cmd.EndWait("Go on.")) == []
 
 
-def test_a_streaming_process_that_shows_nothing_is_replaced_by_one_per_turn() -> None:
+def test_a_streaming_process_without_output_is_replaced_by_one_per_turn() -> None:
     stage = Stage(driver="claude-stream")
     stage.a_turn()
     stage.send("again")
-    events = stage.see(ob.AgentExited("stuck", delivered=False))
+    events = stage.see(ob.AgentExited("stuck", delivered=False, fallback="claude-resume"))
     assert types(events) == ["agent_detached", "driver_fallback", "context_fallback"]
     assert stage.state.drivers == {stage.state.agent: "claude-resume"}
     assert stage.state.working
 
 
-def test_another_driver_is_not_tried_where_there_is_none() -> None:
+def test_without_another_driver_none_is_tried() -> None:
     stage = Stage()
     stage.a_turn()
     stage.send("again")

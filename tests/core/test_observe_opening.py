@@ -1,4 +1,4 @@
-"""What a process says while it opens its session, and what is told of one that never did."""
+"""Facts while a process opens its native session, and the error if it never does."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ MODES = {"currentModeId": "ask", "availableModes": []}
 
 
 def warming() -> Stage:
-    """A process that was started before there is a message, and has not opened its session yet."""
+    """A process that was started before any message, and has not opened its native session yet."""
     stage = Stage()
     stage.do(
         cmd.PrepareLaunch(
@@ -21,7 +21,7 @@ def warming() -> Stage:
     return stage
 
 
-def test_an_agent_that_only_says_more_of_itself_leads_to_no_event() -> None:
+def test_reporting_more_capabilities_makes_no_event() -> None:
     stage = attached()
     assert stage.state.attached is not None and stage.state.attached.native_session_id is not None
     native = stage.state.attached.native_session_id
@@ -30,7 +30,7 @@ def test_an_agent_that_only_says_more_of_itself_leads_to_no_event() -> None:
     assert types(stage.see(ob.SessionOpened("another", False))) == ["agent_attached"]
 
 
-def test_a_process_that_ends_before_it_opened_a_session_says_why_though_no_turn_waits() -> None:
+def test_a_process_that_exits_before_it_opened_a_session_is_reported_even_without_a_turn() -> None:
     stage = warming()
     events = stage.see(ob.AgentExited("exited", exit_code=3, stderr="no licence"))
     assert types(events) == ["agent_detached", "error"]
@@ -39,11 +39,11 @@ def test_a_process_that_ends_before_it_opened_a_session_says_why_though_no_turn_
     assert (getattr(error, "code", ""), getattr(error, "detail", "")) == ("agent_exited", "no licence")
 
 
-def test_one_that_was_ended_on_purpose_has_nothing_to_explain() -> None:
+def test_a_process_that_was_ended_on_purpose_causes_no_error() -> None:
     assert types(warming().see(ob.AgentExited("ended"))) == ["agent_detached"]
 
 
-def test_a_start_that_failed_in_passing_is_tried_again_once_with_another_process() -> None:
+def test_a_temporary_start_failure_is_retried_once_with_another_process() -> None:
     stage = Stage()
     stage.send()
     failed = ob.StartFailed("initialize_refused", "the database is locked", passing=True)
@@ -55,7 +55,7 @@ def test_a_start_that_failed_in_passing_is_tried_again_once_with_another_process
     assert stage.state.phase == "idle"
 
 
-def test_a_turn_that_the_agent_has_forgotten_is_told_again_with_the_next_message() -> None:
+def test_a_turn_that_the_agent_has_forgotten_is_replayed_with_the_next_message() -> None:
     stage = attached()
     stage.send()
     stage.see(ob.TurnFinished(stage.turn, "end_turn"))
@@ -66,7 +66,7 @@ def test_a_turn_that_the_agent_has_forgotten_is_told_again_with_the_next_message
     assert (stage.state.turn.context, stage.state.turn.context_reason) == ("fresh", "last_turn_not_confirmed")
 
 
-def test_a_new_session_under_the_id_of_an_earlier_one_holds_what_was_said_in_it_and_nothing_else() -> None:
+def test_a_new_native_session_with_a_reused_id_starts_unconfirmed() -> None:
     stage = attached()
     stage.do(cmd.DetachAgent("idle_timeout"))
     stage.do(cmd.EditMessage(turn=1, message_id="m", text="other words"))
@@ -74,14 +74,14 @@ def test_a_new_session_under_the_id_of_an_earlier_one_holds_what_was_said_in_it_
     stage.open("n1")
     assert stage.state.bindings["alpha"].confirmed is False
     stage.finish()
-    # Its process was told the history as it is now.
+    # Its process received the current history.
     stage.send()
     assert stage.state.turn is not None and stage.state.turn.context == "live"
 
 
-def test_an_id_is_given_out_by_a_new_session_and_not_by_one_that_is_opened_again_or_says_more_of_itself() -> None:
+def test_an_id_is_issued_by_a_new_native_session_and_not_by_a_reopened_one() -> None:
     def given(stage: Stage, *facts: Any) -> list[str]:
-        found = observe(stage.state, stage.launch_id, facts, stage.world()).given
+        found = observe(stage.state, stage.launch_id, facts, stage.world()).issued
         return [native.native_session_id for native in found]
 
     more: dict[str, Any] = {"models": {"currentModelId": "m"}}
@@ -91,7 +91,7 @@ def test_an_id_is_given_out_by_a_new_session_and_not_by_one_that_is_opened_again
     assert given(stage, ob.SessionOpened("n1", False), ob.SessionOpened("n1", False, **more)) == ["n1"]
     again = resuming()
     assert given(again, ob.SessionOpened("n1", True), ob.SessionOpened("n1", True, **more)) == []
-    # Some open a copy instead.
+    # Some agents open a copy instead.
     assert given(again, ob.SessionOpened("n2", True)) == ["n2"]
     refused = resuming()
     refused.see(ob.ResumeRefused("No such session.", reopens=True))

@@ -1,4 +1,4 @@
-"""The log that the page's fold is compared with is what this server makes, and has everything in it."""
+"""The golden log for the page's fold is up to date, and contains every type of event."""
 
 import typing
 

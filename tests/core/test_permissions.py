@@ -1,4 +1,4 @@
-"""Rules that answer permission prompts: the first match decides, and doubt asks."""
+"""Rules that answer permission requests: the first match decides; in doubt, a person is asked."""
 
 import json
 import tracemalloc
@@ -41,13 +41,13 @@ def test_the_first_rule_that_matches_decides() -> None:
         ("deny", [ALLOW], None),
     ],
 )
-def test_a_rule_takes_the_smallest_option_of_its_kind_or_asks(
+def test_a_rule_chooses_the_narrowest_option_of_its_kind_or_asks(
     action: Any, options: list[ev.PromptOption], expected: str | None
 ) -> None:
     assert answered([Rule("Bash", "*", action)], options=options) == expected
 
 
-def test_a_title_may_hold_a_request_back_but_never_lets_one_through() -> None:
+def test_a_title_can_restrict_a_request_but_never_allow_one() -> None:
     assert answered([Rule("Read", "*", "allow")], tool="Bash", title="Read") is None
     assert answered([Rule("Read", "*", "allow")], tool=None, title="Read") is None
     assert answered([Rule("Delete*", "*", "deny")], tool="other", title="Delete everything") == "no"
@@ -88,13 +88,13 @@ def test_a_question_is_always_for_a_person() -> None:
         ("Bash", None, None),
     ],
 )
-def test_an_allowing_pattern_is_compared_with_the_field_that_says_what_is_done_or_with_everything(
+def test_an_allow_pattern_is_compared_with_the_main_field_or_with_the_whole_input(
     tool: str, given: Any, expected: str | None
 ) -> None:
     assert subject(tool, given) == (json.dumps(given, sort_keys=True) if expected is None else expected)
 
 
-def test_a_rule_for_one_command_lets_no_other_one_through_whatever_else_the_input_says() -> None:
+def test_a_rule_for_one_command_allows_no_other_whatever_else_is_in_the_input() -> None:
     git = [Rule("*", "git *", "allow")]
     assert answered(git, tool="Bash", input={"command": "git status"}) == "yes"
     for tool in ("Bash", "execute", "run"):
@@ -108,14 +108,14 @@ def test_a_rule_for_one_command_lets_no_other_one_through_whatever_else_the_inpu
     st.text(max_size=5),
     st.text(max_size=5),
 )
-def test_a_star_never_stands_for_a_second_command(operator: str, before: str, after: str) -> None:
+def test_a_star_never_matches_a_second_command(operator: str, before: str, after: str) -> None:
     command = {"command": f"git log {before}{operator}{after}rm -rf /"}
     assert answered([Rule("Bash", "git *", "allow")], input=command) is None
     assert answered([Rule("Bash", "*", "allow")], input=command) == "yes"
     assert answered([Rule("Bash", "git *", "deny")], input=command) == "no"
 
 
-def test_a_pattern_may_name_the_operators_that_it_allows() -> None:
+def test_a_pattern_may_contain_the_operators_that_it_allows() -> None:
     rule = [Rule("Bash", "git log * | head *", "allow")]
     assert answered(rule, input={"command": "git log --oneline | head -3"}) == "yes"
     assert answered(rule, input={"command": "git log --oneline | head -3 | sh"}) is None
@@ -123,13 +123,13 @@ def test_a_pattern_may_name_the_operators_that_it_allows() -> None:
 
 
 @pytest.mark.parametrize("given", [{"command": ["rm", "-rf", "/"]}, {"arguments": {"run": "rm -rf /"}}, "rm -rf /"])
-def test_a_denial_finds_what_it_is_about_wherever_the_input_says_it(given: Any) -> None:
+def test_a_deny_rule_matches_any_string_of_the_input(given: Any) -> None:
     rules = [Rule("*", "rm *", "deny"), Rule("*", "*", "allow")]
     assert answered(rules, tool="run", input=given) == "no"
 
 
 @pytest.mark.parametrize("given", [["rm", 1], ["rm", None, {"a": ["b"]}], {"args": [["rm", True]]}])
-def test_a_list_is_one_line_whatever_its_parts_are(given: Any) -> None:
+def test_a_list_is_searched_as_one_line(given: Any) -> None:
     rules = [Rule("*", "rm *", "deny"), Rule("*", "*", "allow")]
     assert answered(rules, tool="run", input=given) == "no"
 
@@ -138,7 +138,7 @@ VAST = {"command": "rm -rf /", "junk": ["x"] * (STRINGS_MAX + 1)}
 
 
 @given(st.permutations(["command", "junk", "more"]))
-def test_an_input_that_is_too_long_to_be_searched_is_held_back(order: list[str]) -> None:
+def test_ask_and_deny_rules_match_an_input_that_is_too_long_to_be_searched(order: list[str]) -> None:
     given = {**VAST, "more": {"a": ["y"]}}
     given = {name: given[name] for name in order}
     for pattern in ("rm *", "nothing like it"):
@@ -147,7 +147,7 @@ def test_an_input_that_is_too_long_to_be_searched_is_held_back(order: list[str])
     assert answered([Rule("Read", "*", "deny"), Rule("Bash", "*", "allow")], input=given) == "yes"
 
 
-def test_an_input_that_is_just_short_enough_is_searched() -> None:
+def test_an_input_at_the_limit_is_searched() -> None:
     given = {"command": "ls", "junk": {str(number): "x" for number in range(STRINGS_MAX - 1)}}
     assert answered([Rule("Bash", "rm *", "deny"), Rule("Bash", "*", "allow")], input=given) == "yes"
     assert answered([Rule("Bash", "l?", "deny"), Rule("Bash", "*", "allow")], input=given) == "no"
@@ -162,20 +162,20 @@ SETS = ["[!;&|]", "[;]", "[!];]", "[];]", "[!]&|;<>`(\n]", "[a-z;]"]
     st.sampled_from(";&|\n"),
     st.text("ab;&|]! \n", max_size=6),
 )
-def test_a_set_of_characters_names_no_operator(end: str, before: str, operator: str, after: str) -> None:
+def test_an_operator_in_a_character_set_does_not_count(end: str, before: str, operator: str, after: str) -> None:
     command = {"command": f"git {before}{operator}{after}"}
     assert answered([Rule("Bash", f"git {end}*", "allow")], input=command) is None
 
 
 @pytest.mark.parametrize("pattern", ["git [!;&|]*", "git [!]&;|]*", "git []&;|s]*", "git [s;][t&][|a]*"])
-def test_a_set_that_leaves_operators_out_lets_none_through_by_the_star_after_it(pattern: str) -> None:
+def test_a_set_that_excludes_operators_allows_none_through_the_star_after_it(pattern: str) -> None:
     assert answered([Rule("Bash", pattern, "allow")], input={"command": "git status"}) == "yes"
     assert answered([Rule("Bash", pattern, "allow")], input={"command": "git status; rm x & y | z"}) is None
     assert answered([Rule("Bash", pattern, "deny")], input={"command": "git status; rm x & y | z"}) == "no"
 
 
 @pytest.mark.parametrize("pattern", ["git [;*", "git [!;*", "git [];*", "git [!];*"])
-def test_a_bracket_that_is_not_closed_stands_for_itself(pattern: str) -> None:
+def test_an_unclosed_bracket_matches_itself(pattern: str) -> None:
     command = pattern.replace("*", " x")
     assert answered([Rule("Bash", pattern, "allow")], input={"command": command}) == "yes"
     assert answered([Rule("Bash", pattern, "allow")], input={"command": f"{command}; rm"}) is None
@@ -185,7 +185,7 @@ STEPS = st.lists(st.sampled_from(["a", "..b", "b..", "...", ".", "", ".."]), max
 
 
 @given(STEPS, st.sampled_from(["/", "\\"]))
-def test_a_star_never_stands_for_a_step_up_in_a_path(steps: list[str], slash: str) -> None:
+def test_a_star_never_matches_a_parent_step_in_a_path(steps: list[str], slash: str) -> None:
     expected = "yes" if ".." not in steps else None
     path = slash.join(["/site", *steps, "x"])
     for pattern in ("/site*", "/sit[e]*", "/????*"):
@@ -213,14 +213,14 @@ def test_a_star_never_stands_for_a_step_up_in_a_path(steps: list[str], slash: st
         ("Bash", "git diff *", {"command": "git diff a..b ../c"}, "yes"),
     ],
 )
-def test_a_pattern_may_name_the_steps_up_that_it_allows(
+def test_a_pattern_may_contain_the_parent_steps_that_it_allows(
     tool: str, pattern: str, given: Any, expected: str | None
 ) -> None:
     assert answered([Rule(tool, pattern, "allow")], tool=tool, input=given) == expected
 
 
 @pytest.mark.parametrize("tool", ["shell", "mcp__shell__run", "other", None])
-def test_a_tool_that_is_not_known_may_be_a_shell(tool: str | None) -> None:
+def test_an_unknown_tool_may_be_a_shell(tool: str | None) -> None:
     git = [Rule("*", "git *", "allow")]
     assert answered(git, tool=tool, input="git status") == "yes"
     assert answered(git, tool=tool, input="git status; rm -rf /") is None
@@ -230,7 +230,7 @@ def test_a_tool_that_is_not_known_may_be_a_shell(tool: str | None) -> None:
         assert answered(whole, tool=tool, input={"command": f"git status{rest}"}) is None
 
 
-def test_a_deeply_nested_input_is_looked_through_in_about_its_own_size() -> None:
+def test_searching_a_deeply_nested_input_takes_memory_in_proportion_to_its_size() -> None:
     nested: Any = "x" * 100_000
     for _ in range(100):
         nested = ["rm", nested, 1]

@@ -1,7 +1,7 @@
-"""The machine is pure in what it calls, not only in what it imports: it touches nothing but values.
+"""The machine is pure in what it calls, not only in what it imports.
 
-Every command and every fact, in every situation, with the interpreter watching: no file, clock, random number, socket,
-process or log line below `decide`, `observe` and `resolve_resume`.
+Runs every command and every fact in every situation under a profiler: `decide`, `observe` and `resolve_resume` use no
+file, clock, random number, socket, process or logger.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ IMPURE_BUILTINS = {
     "posix", "nt", "_io", "io", "time", "_random", "_socket", "select", "_thread", "_signal", "_posixsubprocess",
     "fcntl", "_sqlite3", "random", "mmap", "_asyncio", "_hashlib", "_ssl",
 }  # fmt: skip
-"""Modules written in C whose functions look at the machine, or change it."""
+"""C modules whose functions read or change the outside world."""
 IMPURE_MODULES = {
     "os",
     "random",
@@ -43,7 +43,7 @@ PURE = {("time", "struct_time")}
 
 
 class Watch:
-    """Notes every call that is not pure, with who made it."""
+    """Records every impure call, with its caller."""
 
     def __init__(self) -> None:
         self.found: list[str] = []
@@ -71,7 +71,7 @@ class Watch:
 def watched(work: Callable[[], object]) -> list[str]:
     with Watch() as watch, contextlib.suppress(Refused):
         work()
-    # Leaving the block is a call too, of our own.
+    # Leaving the `with` block is itself a call.
     return [call for call in watch.found if "Watch" not in call]
 
 
@@ -106,7 +106,7 @@ def test_no_plan_touches_anything_but_values() -> None:
                 facts=facts(),
                 fresh=fresh,
                 binding=state.bindings["alpha"],
-                epoch=0,
+                context_version=0,
                 poisoned=[],
                 attached=state.attached,
                 last_visible_turn=1,
@@ -115,7 +115,7 @@ def test_no_plan_touches_anything_but_values() -> None:
         assert found == []
 
 
-def test_what_a_decision_may_know_is_values_alone() -> None:
+def test_a_world_contains_only_values() -> None:
     def has_callables(value: object) -> bool:
         if isinstance(value, msgspec.Struct):
             return any(has_callables(getattr(value, name)) for name in value.__struct_fields__)

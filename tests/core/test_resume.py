@@ -1,4 +1,4 @@
-"""When a turn may go on in the agent's own session: each guard alone, and all of them together."""
+"""When a turn may continue in the native session: each guard alone, and all of them together."""
 
 from typing import Any
 
@@ -7,11 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perdure.core.resume import Plan, resolve_resume
+from perdure.core.resume import ContextPlan, resolve_resume
 from perdure.core.state import Attached, Binding
 from tests.core.stage import facts
 
-BINDING = Binding(native_session_id="n1", workdir_id="1:2", fingerprint="bin", epoch=3, confirmed=True, last_turn=5)
+BINDING = Binding(
+    native_session_id="n1", workdir_id="1:2", fingerprint="bin", context_version=3, confirmed=True, last_turn=5
+)
 ATTACHED = Attached(
     launch_id="l1",
     agent="alpha",
@@ -28,14 +30,14 @@ GOOD: dict[str, Any] = {
     "facts": facts(),
     "fresh": False,
     "binding": BINDING,
-    "epoch": 3,
+    "context_version": 3,
     "poisoned": [],
     "attached": None,
     "last_visible_turn": 5,
 }
 
 
-def plan(**given: Any) -> Plan:
+def plan(**given: Any) -> ContextPlan:
     return resolve_resume(**{**GOOD, **given})
 
 
@@ -52,7 +54,7 @@ BROKEN: list[tuple[str, dict[str, Any]]] = [
     ("native_session_poisoned", {"binding": None, "unpinned": True}),
     ("no_prior_answer", {"binding": bound(last_turn=0)}),
     ("last_turn_not_confirmed", {"binding": bound(confirmed=False)}),
-    ("history_changed", {"epoch": 4}),
+    ("history_changed", {"context_version": 4}),
     ("scope_changed", {"scope": "agent"}),
     ("workdir_changed", {"binding": bound(workdir_id="9:9")}),
     ("runtime_changed", {"facts": facts(runtime="other")}),
@@ -88,19 +90,21 @@ def test_each_guard_alone_makes_a_turn_fresh(reason: str, broken: dict[str, Any]
         msgspec.structs.replace(ATTACHED, native_session_id="n2"),
     ],
 )
-def test_without_a_process_that_holds_it_an_agent_that_can_not_resume_starts_fresh(attached: Attached | None) -> None:
+def test_without_a_process_that_holds_the_context_an_agent_that_can_not_resume_starts_fresh(
+    attached: Attached | None,
+) -> None:
     assert plan(attached=attached).context == "resumed"
     found = plan(attached=attached, facts=facts(can_resume=False))
     assert (found.context, found.reason) == ("fresh", "agent_cannot_resume")
 
 
-def test_an_id_that_was_given_out_twice_is_never_opened_again() -> None:
+def test_an_id_that_was_issued_twice_is_never_resumed() -> None:
     found = plan(sole_holder=False)
     assert (found.context, found.reason, found.native_session_id) == ("fresh", "native_session_shared", None)
     assert [name for name, held in found.guards.items() if not held] == ["sole_holder"]
 
 
-def test_a_process_of_its_own_holds_the_context_whoever_else_has_its_id_and_a_shared_one_does_not() -> None:
+def test_with_a_duplicate_id_only_an_unshared_process_holds_the_right_context() -> None:
     assert plan(sole_holder=False, attached=ATTACHED).context == "live"
     assert plan(attached=ATTACHED, facts=facts(shares=True)).context == "live"
     found = plan(sole_holder=False, attached=ATTACHED, facts=facts(shares=True))
@@ -118,7 +122,7 @@ yes_or_no = st.booleans()
     poisoned=yes_or_no,
     answered=yes_or_no,
     confirmed=yes_or_no,
-    epoch=yes_or_no,
+    context_version=yes_or_no,
     scope=yes_or_no,
     missed=yes_or_no,
     workdir=yes_or_no,
@@ -134,7 +138,7 @@ def test_a_turn_is_fresh_if_and_only_if_a_guard_fails(**held: Any) -> None:
         native_session_id="n1",
         workdir_id="1:2" if held["workdir"] else "9:9",
         fingerprint="bin" if held["runtime"] else "other",
-        epoch=3 if held["epoch"] else 2,
+        context_version=3 if held["context_version"] else 2,
         confirmed=held["confirmed"],
         last_turn=last_turn,
         scope="all" if held["scope"] else "agent",
@@ -149,7 +153,7 @@ def test_a_turn_is_fresh_if_and_only_if_a_guard_fails(**held: Any) -> None:
         poisoned=["n1"] if held["poisoned"] else [],
         attached=ATTACHED if held["live"] else None,
     )
-    wanted = all(held[name] for name in ("history", "has_binding", "answered", "confirmed", "epoch", "scope"))
+    wanted = all(held[name] for name in ("history", "has_binding", "answered", "confirmed", "context_version", "scope"))
     wanted = wanted and held["workdir"] and held["runtime"] and not held["fresh"] and not held["poisoned"]
     live = held["live"] and (held["sole"] or not held["shares"])
     wanted = wanted and held["resume"] == "auto" and (live or (held["able"] and held["sole"]))

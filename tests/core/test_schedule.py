@@ -1,5 +1,5 @@
-"""When jobs are due: changes of daylight-saving time, leap days, ends of months, and generated schedules against the
-parser's own iteration."""
+"""When jobs are due: daylight-saving changes, leap days, ends of months; and generated schedules, compared with the
+cron parser's own iteration."""
 
 from datetime import UTC, datetime, timedelta, timezone
 from itertools import islice, pairwise
@@ -14,7 +14,7 @@ from perdure.core.errors import Refused
 from perdure.core.schedule import COUNT_MAX, MACROS, Schedule, check_cron, in_words
 
 BERLIN, NEW_YORK, LORD_HOWE = (ZoneInfo(name) for name in ("Europe/Berlin", "America/New_York", "Australia/Lord_Howe"))
-"""Lord Howe's clocks change by half an hour, and in the other half of the year."""
+"""Lord Howe's clocks change by half an hour, and in the opposite seasons."""
 ZONES = (BERLIN, NEW_YORK, LORD_HOWE, ZoneInfo("UTC"), ZoneInfo("Asia/Kathmandu"), UTC)
 
 
@@ -58,7 +58,7 @@ def test_a_time_that_does_not_exist_is_due_once_right_after_the_change(
     assert shown(cron("30 2 * * *", zone), day(start, zone), 3) == expected
 
 
-def test_a_change_by_half_an_hour_skips_only_what_lies_in_it() -> None:
+def test_a_clock_change_of_half_an_hour_skips_only_times_within_it() -> None:
     start = datetime(2026, 10, 3, 0, tzinfo=LORD_HOWE)
     assert shown(cron("15 2 * * *", LORD_HOWE), start, 3) == ["03 02:15 +1030", "04 02:30 +1100", "05 02:15 +1100"]
     assert shown(cron("45 2 * * *", LORD_HOWE), start, 3) == ["03 02:45 +1030", "04 02:45 +1100", "05 02:45 +1100"]
@@ -84,7 +84,7 @@ def test_a_time_that_occurs_twice_is_due_once(zone: ZoneInfo, expression: str, s
     assert shown(cron(expression, zone), day(start, zone), 3) == expected
 
 
-def test_a_start_inside_the_repeated_hour_does_not_repeat_what_was_due_in_the_first_one() -> None:
+def test_a_start_in_the_second_repeated_hour_does_not_repeat_due_times_of_the_first() -> None:
     second_hour = datetime(2026, 10, 25, 2, 10, tzinfo=BERLIN, fold=1)
     assert shown(cron("30 2 * * *"), second_hour, 2) == ["26 02:30 +0100", "27 02:30 +0100"]
 
@@ -164,7 +164,7 @@ def test_generated_schedules_are_due_when_the_parser_says(
     found = list(islice(cron(expression, zone).after(start), 20))
     own = CronSim(expression, datetime.fromtimestamp(start // 1000, UTC).astimezone(zone))
     named = [ms(moment) for moment in islice(own, 25)]
-    # From inside an hour that occurs twice the parser may name a time that is past.
+    # Within an hour that occurs twice, the parser may return a time in the past.
     assert found == [due for due in named if due > start][: len(found)]
     assert found == sorted(set(found))
 
@@ -198,7 +198,7 @@ def test_the_latest_due_times_are_the_end_of_all_of_them(
     assert schedule.count(start, upto) == min(len(passed), COUNT_MAX)
 
 
-def test_a_year_without_a_server_is_looked_through_as_fast_as_an_hour() -> None:
+def test_a_year_of_downtime_is_searched_as_fast_as_an_hour() -> None:
     begin = ms(datetime(2026, 1, 1, tzinfo=BERLIN))
     year = begin + 365 * 86_400_000
     calls = 0
@@ -227,7 +227,7 @@ def test_nothing_is_due_before_the_start_or_after_the_end(
     assert all(begin <= due <= end for due in bounded)
 
 
-# Words and mistakes -------------------------------------------------------------------------------------------------
+# Descriptions and errors --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""A session of a single run: it ends with its turn, and what nobody can answer is denied."""
+"""Single-shot sessions: they end with their turn, and permission requests without a rule are denied."""
 
 from typing import Any
 
@@ -24,7 +24,7 @@ def resolved(stage: Stage) -> tuple[str, str]:
     return found.by, found.outcome
 
 
-def test_a_run_that_is_finished_closes_its_session_and_lets_its_agent_go() -> None:
+def test_a_finished_single_shot_turn_ends_the_session_and_detaches_the_agent() -> None:
     stage = single_run()
     events = stage.finish()
     assert types(events) == ["turn_end", "agent_detached", "session_end"]
@@ -41,28 +41,28 @@ def test_a_run_that_is_finished_closes_its_session_and_lets_its_agent_go() -> No
         ob.StartFailed("needs_login", "Sign in."),
     ],
 )
-def test_a_run_is_over_however_its_turn_ends(end: Any) -> None:
+def test_a_single_shot_session_ends_however_its_turn_ends(end: Any) -> None:
     stage = single_run()
     stage.see(end)
     assert (stage.state.phase, stage.state.status, stage.state.waiting_until) == ("ended", "completed", None)
     assert types(stage.log).count("turn_end") == types(stage.log).count("session_end") == 1
 
 
-def test_an_aborted_run_is_over_as_soon_as_its_turn_has_ended() -> None:
+def test_an_aborted_single_shot_session_ends_with_its_turn() -> None:
     stage = single_run_aborting()
     events = stage.finish("cancelled")
     assert last(events, ev.TurnEnd).stop_reason == "cancelled"
     assert stage.state.status == "completed"
 
 
-def test_a_run_that_gets_no_process_is_over_too() -> None:
+def test_a_single_shot_session_without_a_process_ends_too() -> None:
     stage = Stage(single_shot=True)
     stage.send()
     stage.do(cmd.GiveUpTurn(code="agent_unavailable", message="It can't be started."))
     assert stage.state.phase == "ended"
 
 
-def test_a_message_that_waits_is_worked_before_the_run_is_over() -> None:
+def test_a_single_shot_session_processes_its_queue_before_it_ends() -> None:
     stage = single_run()
     waiting = stage.queue()
     assert last(stage.finish(), ev.TurnStart).message_id == waiting
@@ -70,25 +70,25 @@ def test_a_message_that_waits_is_worked_before_the_run_is_over() -> None:
     assert stage.state.phase == "ended"
 
 
-def test_a_permission_that_nobody_can_answer_is_denied() -> None:
+def test_a_permission_request_without_a_person_is_denied() -> None:
     stage = single_run()
     stage.ask()
     assert resolved(stage) == ("server", "denied")
 
 
-def test_where_nothing_can_be_refused_the_request_is_cancelled() -> None:
+def test_a_request_without_a_deny_option_is_cancelled() -> None:
     stage = single_run()
     stage.ask(options=[ALLOW])
     assert resolved(stage) == ("server", "cancelled")
 
 
-def test_a_question_that_nobody_can_answer_is_cancelled() -> None:
+def test_a_question_without_a_person_is_cancelled() -> None:
     stage = single_run()
     stage.ask(kind="question", options=[], questions=[ev.Question("q1", "Which?")])
     assert resolved(stage) == ("server", "cancelled")
 
 
-def test_the_runs_own_rules_answer_first_and_the_projects_after_them() -> None:
+def test_the_sessions_rules_are_checked_before_those_of_the_project() -> None:
     stage = run_with(Rule("Bash", "*", "allow"))
     stage.rules = [Rule("Bash", "*", "deny")]
     stage.ask()
@@ -99,7 +99,7 @@ def test_the_runs_own_rules_answer_first_and_the_projects_after_them() -> None:
     assert resolved(stage) == ("rule", "allowed")
 
 
-def test_to_ask_is_to_deny_where_nobody_is_there() -> None:
+def test_without_a_person_ask_means_deny() -> None:
     stage = run_with(Rule("Bash", "*", "ask"))
     stage.ask()
     assert resolved(stage) == ("server", "denied")

@@ -1,4 +1,4 @@
-"""Slash commands of an agent: which texts call one, and that none of them ever becomes a part of a replay."""
+"""Slash commands of an agent: which texts call one; and that none of them is ever sent after a replay."""
 
 from typing import Any
 
@@ -44,11 +44,11 @@ def test_a_text_calls_a_command_if_it_begins_with_its_name(text: str, name: str)
 @pytest.mark.parametrize(
     ("text", "name"), [("/compact", "compact"), ("/etc is full", "etc"), ("/etc/hosts is wrong", ""), ("no", "")]
 )
-def test_of_an_agent_that_never_ran_all_that_looks_like_a_command_may_be_one(text: str, name: str) -> None:
+def test_for_an_agent_that_never_ran_anything_that_looks_like_a_command_may_be_one(text: str, name: str) -> None:
     assert called(text, None) == name
 
 
-def test_names_are_read_from_whatever_an_agent_reports() -> None:
+def test_command_names_are_found_in_whatever_an_agent_reports() -> None:
     assert names([{"name": "/a"}, {"name": "b"}, {"name": 7}, {"name": "/"}, {}, "c"]) == ("a", "b")
 
 
@@ -103,7 +103,7 @@ def test_a_command_that_would_follow_a_replay_is_refused_and_says_what_to_do() -
     assert last(stage.log, ev.TurnStart).context == "live"
 
 
-def test_text_that_is_no_known_command_is_replayed_like_any_other() -> None:
+def test_text_that_is_not_a_known_command_is_replayed_like_any_other() -> None:
     stage = talking()
     stage.send("/etc is full", fresh=True)
     start = last(stage.log, ev.TurnStart)
@@ -118,7 +118,7 @@ def test_turns_that_the_agent_missed_count_as_a_replay() -> None:
     stage.send("/compact", agent="beta", when_busy="reject")
 
 
-def test_each_agent_of_a_session_has_commands_of_its_own() -> None:
+def test_each_agent_of_a_session_has_its_own_commands() -> None:
     stage = talking()
     stage.known = facts(commands=())
     stage.a_turn("hi", native="n2", agent="beta")
@@ -129,21 +129,21 @@ def test_each_agent_of_a_session_has_commands_of_its_own() -> None:
     assert [command["name"] for command in stage.state.commands] == ["compact"]
 
 
-def test_of_an_agent_that_never_ran_here_what_it_was_last_seen_with_counts() -> None:
+def test_for_an_agent_that_never_ran_here_its_last_reported_commands_count() -> None:
     stage = talking()
     stage.known = facts(commands=("review",))
     assert refused(stage, "/review it", agent="beta").facts["slash_command"] == "review"
     stage.send("/compact the logs", agent="beta")
 
 
-def test_of_an_agent_that_never_ran_at_all_a_command_is_refused_and_the_way_out_is_named() -> None:
+def test_for_an_agent_that_never_ran_a_refused_command_comes_with_advice() -> None:
     stage = talking()
     refusal = refused(stage, "/review it", agent="beta")
     assert "/review looks like a command of beta" in refusal.detail
     assert refusal.detail.endswith("If you mean it as text, begin with another word.")
 
 
-def test_a_retry_of_a_command_is_refused_unless_nothing_came_before_it() -> None:
+def test_a_retry_of_a_command_is_refused_unless_it_was_the_first_message() -> None:
     stage = talking()
     stage.a_turn("/compact")
     log = list(stage.log)
@@ -155,7 +155,7 @@ def test_a_retry_of_a_command_is_refused_unless_nothing_came_before_it() -> None
     assert last(stage.log, ev.TurnStart).replayed == 0
 
 
-def test_a_queued_command_is_refused_at_once_if_a_restarted_context_is_asked_for() -> None:
+def test_a_queued_command_with_a_restarted_context_is_refused_immediately() -> None:
     stage = talking()
     stage.send("work")
     assert refused(stage, fresh=True, when_busy="queue").code == "conflict"
@@ -163,7 +163,7 @@ def test_a_queued_command_is_refused_at_once_if_a_restarted_context_is_asked_for
     assert len(stage.state.queue) == 1
 
 
-def test_a_waiting_message_can_not_be_edited_into_a_command_that_could_never_be_sent() -> None:
+def test_a_queued_message_can_not_be_edited_into_a_command_that_can_not_be_sent() -> None:
     stage = talking()
     stage.send("first")
     stage.do(cmd.SubmitMessage(message_id="fresh", text="second", fresh=True, when_busy="queue"))
@@ -174,7 +174,7 @@ def test_a_waiting_message_can_not_be_edited_into_a_command_that_could_never_be_
     stage.do(cmd.EditQueuedMessage("live", "/compact"))
 
 
-def test_a_queued_command_whose_turn_needs_a_replay_fails_with_the_reason_and_the_queue_goes_on() -> None:
+def test_a_queued_command_whose_turn_needs_a_replay_fails_and_the_queue_continues() -> None:
     stage = talking()
     stage.send("work")
     stage.queue("/compact")
@@ -193,7 +193,7 @@ def test_a_queued_command_whose_turn_needs_a_replay_fails_with_the_reason_and_th
     assert (stage.state.phase, stage.turn) == ("working", 5)
 
 
-def test_a_failed_command_leaves_the_agents_own_session_as_it_was() -> None:
+def test_a_failed_command_does_not_affect_the_native_session() -> None:
     stage = talking()
     stage.a_turn("over to you", native="n2", agent="beta")
     binding = msgspec.to_builtins(stage.state.bindings["alpha"])
@@ -242,7 +242,7 @@ STEPS = ("turn", "command", "queued", "detach", "forgotten", "fail", "refuse", "
 
 
 @given(st.lists(st.tuples(st.sampled_from(STEPS), st.sampled_from(("alpha", "beta")), st.booleans()), max_size=25))
-def test_whatever_happens_no_command_is_sent_behind_a_replay(steps: list[tuple[str, str, bool]]) -> None:
+def test_no_command_is_ever_sent_after_a_replay(steps: list[tuple[str, str, bool]]) -> None:
     stage = Stage()
     stage.known = facts(commands=("compact",))
     for step, agent, flag in steps:
@@ -267,7 +267,7 @@ def first_views(stage: Stage, start: ev.TurnStart) -> list[int]:
 
 
 def play(stage: Stage, step: str, agent: str, flag: bool) -> None:
-    """One step; what is refused is left out."""
+    """One step; a refused command is ignored."""
     state = stage.state
     try:
         if step == "turn" and state.phase == "idle":

@@ -1,4 +1,4 @@
-"""A tool that was denied or interrupted is not one that failed, and waiting for a person is not working."""
+"""Denied and interrupted tools are distinguished from failed ones, and waiting time from working time."""
 
 from typing import Any
 
@@ -38,7 +38,7 @@ def failed(stage: Stage, **given: Any) -> ev.ToolResult:
     return result
 
 
-def test_a_tool_that_a_person_denies_is_denied_and_its_wait_is_counted_apart() -> None:
+def test_a_tool_denied_by_a_person_is_denied_and_its_waiting_time_is_separate() -> None:
     stage = asking()
     stage.at_s = 30
     answer(stage, "no")
@@ -46,7 +46,7 @@ def test_a_tool_that_a_person_denies_is_denied_and_its_wait_is_counted_apart() -
     assert (failed(stage).outcome, stage.log[-1].waited_ms) == ("denied", 30_000)  # type: ignore[attr-defined]
 
 
-def test_a_tool_that_a_rule_denies_is_denied_at_once() -> None:
+def test_a_tool_denied_by_a_rule_is_denied_immediately() -> None:
     stage = asking(rules=[Rule("Bash", "*", "deny")])
     result = failed(stage)
     assert (result.outcome, result.waited_ms) == ("denied", 0)
@@ -60,21 +60,21 @@ def test_a_tool_that_was_allowed_and_then_fails_has_failed() -> None:
     assert (result.outcome, result.waited_ms) == (None, 12_000)
 
 
-def test_an_agent_that_calls_a_denied_tool_completed_does_not_make_it_done() -> None:
+def test_a_denied_tool_stays_denied_even_if_the_agent_reports_it_as_completed() -> None:
     stage = asking()
     answer(stage, "no")
     result = last(stage.see(ev.ToolResult(turn=1, tool_id="t", content="The user said no.")), ev.ToolResult)
     assert result.outcome == "denied"
 
 
-def test_a_denied_tool_of_which_the_agent_says_nothing_more_is_denied_at_the_turns_end() -> None:
+def test_a_denied_tool_without_a_result_is_closed_as_denied_when_the_turn_ends() -> None:
     stage = asking()
     answer(stage, "no")
     assert last(stage.finish(), ev.ToolResult).outcome == "denied"
 
 
 @pytest.mark.parametrize("end", ["result", "silence", "death"])
-def test_a_tool_of_a_turn_that_is_stopped_is_interrupted(end: str) -> None:
+def test_an_open_tool_of_an_aborted_turn_is_interrupted(end: str) -> None:
     stage = working()
     stage.see(ev.ToolUse(turn=1, tool_id="t", name="Bash"))
     if end == "death":
@@ -88,20 +88,20 @@ def test_a_tool_of_a_turn_that_is_stopped_is_interrupted(end: str) -> None:
     assert last(events, ev.ToolResult).outcome == "interrupted"
 
 
-def test_a_tool_that_ends_well_while_its_turn_is_stopped_was_done() -> None:
+def test_a_tool_that_completes_while_its_turn_is_aborted_is_completed() -> None:
     stage = working()
     stage.see(ev.ToolUse(turn=1, tool_id="t", name="Bash"))
     stage.do(cmd.AbortTurn())
     assert last(stage.see(ev.ToolResult(turn=1, tool_id="t")), ev.ToolResult).outcome is None
 
 
-def test_a_prompt_that_is_stopped_unanswered_interrupts_its_tool() -> None:
+def test_an_unanswered_prompt_of_an_aborted_turn_interrupts_its_tool() -> None:
     stage = asking()
     stage.do(cmd.AbortTurn())
     assert last(stage.finish("cancelled"), ev.ToolResult).outcome == "interrupted"
 
 
-def test_a_denied_edit_is_told_as_denied_and_without_its_change() -> None:
+def test_a_denied_edit_is_shown_as_denied_and_without_its_diff() -> None:
     stage = asking("Edit")
     stage.see(ev.ToolUpdate(turn=1, tool_id="t", diff=DIFF))
     answer(stage, "no")

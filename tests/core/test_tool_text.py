@@ -1,4 +1,4 @@
-"""What came of a tool, as an agent reads it in a transcript."""
+"""Tools and their results as text in a transcript."""
 
 import random
 import time
@@ -18,7 +18,7 @@ def part(**given: Any) -> dict[str, Any]:
 
 
 @given(lines, lines)
-def test_a_diff_has_every_line_that_went_and_every_line_that_came(old: list[str], new: list[str]) -> None:
+def test_a_diff_has_every_removed_and_every_added_line(old: list[str], new: list[str]) -> None:
     text = diff_text({"path": "a.py", "old_text": "\n".join(old), "new_text": "\n".join(new)})
     if not text:
         assert "\n".join(old).splitlines() == "\n".join(new).splitlines()
@@ -26,7 +26,7 @@ def test_a_diff_has_every_line_that_went_and_every_line_that_came(old: list[str]
     head, *rest = text.split("\n@@\n")
     assert head == "--- a.py\n+++ a.py"
     shown = [line for hunk in rest for line in hunk.split("\n")]
-    # What both have in common around the shown lines is the same number of lines on either side.
+    # Outside the shown lines, both texts have the same number of lines.
     before = [line[1:] for line in shown if line[0] in " -"]
     after = [line[1:] for line in shown if line[0] in " +"]
     assert len("\n".join(old).splitlines()) - len(before) == len("\n".join(new).splitlines()) - len(after)
@@ -51,8 +51,8 @@ def test_two_changes_far_apart_in_a_large_file_are_two_small_groups() -> None:
     assert text.count("\n@@\n") == 2 and text.count("\n-") == 2 and text.count("\n+") == 2, text
 
 
-def test_many_passages_of_lines_that_repeat_cost_no_seconds() -> None:
-    """Each is short enough to be compared, and all of them together would take several seconds."""
+def test_many_passages_of_repeated_lines_do_not_take_seconds() -> None:
+    """Each passage is short enough to be compared, but all of them together would take several seconds."""
 
     def text(seed: int) -> list[str]:
         chance = random.Random(seed)
@@ -68,7 +68,7 @@ def test_many_passages_of_lines_that_repeat_cost_no_seconds() -> None:
     assert sum(line.startswith(" anchor") for line in marked) == 600
 
 
-def test_a_new_file_and_a_small_change_of_a_large_one_are_told_as_people_write_them() -> None:
+def test_a_new_file_and_a_small_change_of_a_large_one_are_shown_as_unified_diffs() -> None:
     created = {"path": "a.py", "old_text": None, "new_text": "one\ntwo\n"}
     assert diff_text(created) == "--- /dev/null\n+++ a.py\n@@\n+one\n+two"
     old = [f"line {number}" for number in range(1000)]
@@ -87,7 +87,7 @@ def test_a_file_that_was_rewritten_as_a_whole_costs_no_more_than_reading_it() ->
     assert text.count("\n-") == text.count("\n+") - 1 == 40 * COMPARED_LINES
 
 
-def test_an_edit_is_told_by_what_it_changed_and_everything_else_by_what_it_said() -> None:
+def test_the_result_of_an_edit_is_its_diff_and_of_other_tools_their_output() -> None:
     diff = [{"path": "a.py", "old_text": "one", "new_text": "two"}]
     assert tool_result(part(content="updated", diff=diff)) == "--- a.py\n+++ a.py\n@@\n-one\n+two"
     assert tool_result(part(content="no such file\n", diff=diff, status="failed")) == "no such file"
@@ -97,7 +97,7 @@ def test_an_edit_is_told_by_what_it_changed_and_everything_else_by_what_it_said(
     assert tool_result(part(content="inner", parent_tool_id="outer")) == ""
 
 
-def test_the_line_of_a_tool_says_what_became_of_it() -> None:
+def test_the_line_of_a_tool_has_its_outcome() -> None:
     assert tool_line(part()) == "[tool Bash: ls (completed)]"
     assert tool_line(part(status="failed")) == "[tool Bash: ls (failed)]"
     assert tool_line(part(status="failed", outcome="denied")) == "[tool Bash: ls (denied, not done)]"

@@ -1,4 +1,4 @@
-"""What an agent is told: all of the conversation, once and in order, or the new message alone."""
+"""The input of an agent: the whole conversation, once and in order, or only the new message."""
 
 import re
 from typing import Any
@@ -19,7 +19,7 @@ said = st.text(min_size=1, max_size=40).filter(str.strip)
 
 
 def told(stage: Stage) -> str:
-    """What the running turn's agent is sent."""
+    """The input of the running turn."""
     turn = stage.state.turn
     assert turn is not None and turn.context is not None
     history = folded(stage)
@@ -37,7 +37,7 @@ def folded(stage: Stage) -> History:
 
 
 @given(st.lists(st.tuples(said, said, st.sampled_from(("end_turn", "failed", "cancelled", "crash"))), max_size=6), said)
-def test_a_fresh_turn_is_told_every_message_in_order_and_once(turns: list[tuple[str, str, Any]], newest: str) -> None:
+def test_a_fresh_turn_receives_every_message_in_order_and_once(turns: list[tuple[str, str, Any]], newest: str) -> None:
     stage = Stage()
     for index, (question, answer, end) in enumerate(turns):
         stage.send(question, fresh=True)
@@ -55,7 +55,7 @@ def test_a_fresh_turn_is_told_every_message_in_order_and_once(turns: list[tuple[
 
 
 @given(st.lists(said, min_size=1, max_size=5), said, st.booleans())
-def test_a_turn_that_goes_on_in_its_own_session_is_told_the_new_message_alone(
+def test_a_turn_in_the_native_session_receives_only_the_new_message(
     questions: list[str], newest: str, suspend: bool
 ) -> None:
     stage = Stage()
@@ -71,7 +71,7 @@ def test_a_turn_that_goes_on_in_its_own_session_is_told_the_new_message_alone(
     assert (ANTI_ECHO in told(stage)) is (suspend and not command)
 
 
-def test_another_agent_is_told_all_of_it_and_the_first_only_what_it_missed_when_it_comes_back() -> None:
+def test_another_agent_receives_everything_and_the_first_only_what_it_missed() -> None:
     stage = Stage()
     stage.a_turn("one")
     entries, message = unwrap_sent(stage, "two", agent="beta")
@@ -91,7 +91,7 @@ def unwrap_sent(stage: Stage, text: str, **given: Any) -> tuple[list[Any], str]:
 
 
 @pytest.mark.parametrize("how", ["cancelled", "failed", "timed_out"])
-def test_an_answer_that_broke_off_is_marked_as_such(how: str) -> None:
+def test_an_incomplete_answer_is_marked(how: str) -> None:
     stage = Stage()
     stage.send("one")
     stage.open()
@@ -105,13 +105,13 @@ def test_an_answer_that_broke_off_is_marked_as_such(how: str) -> None:
     assert (entries[1].text, entries[1].note) == ("half an ans", CUT_OFF[how])
 
 
-def test_a_fresh_turn_can_not_be_composed_without_the_turns_before_it() -> None:
+def test_a_fresh_turn_can_not_be_composed_without_the_earlier_turns() -> None:
     assert compose("fresh", None, [], "hello").text == "hello"
     with pytest.raises(AssertionError):
         compose("fresh", None, [1], "hello")
 
 
-def test_a_command_in_a_folder_is_one_if_the_agent_knows_it() -> None:
+def test_a_name_with_a_folder_is_a_command_if_the_agent_reports_it() -> None:
     for message, known, plain in (
         ("/nested/review it", ["nested/review"], True),
         ("/nested/review it", ["review"], False),
@@ -121,8 +121,8 @@ def test_a_command_in_a_folder_is_one_if_the_agent_knows_it() -> None:
         assert (compose("resumed", None, [], message, "Be brief.", commands=known).text == message) is plain
 
 
-def test_a_command_reaches_its_agent_without_the_blanks_before_it() -> None:
-    """Not every agent takes a text for a command that begins with a blank."""
+def test_leading_blanks_before_a_command_are_not_sent() -> None:
+    """Not every agent recognises a command after a leading blank."""
     assert compose("live", None, [], " \n/compact now ", commands=["compact"]).text == "/compact now "
     assert compose("live", None, [], " /etc is full", commands=["compact"]).text == " /etc is full"
 
@@ -132,7 +132,7 @@ def test_a_command_reaches_its_agent_without_the_blanks_before_it() -> None:
     [("ls", "Bash: ls"), ("Bash: ls", "Bash: ls"), ("Bash ls", "Bash ls"), ("Bash", "Bash"), ("", "Bash"),
      ("Bashful", "Bash: Bashful")],
 )  # fmt: skip
-def test_a_tool_is_told_with_its_name_once(title: str, told: str) -> None:
+def test_a_tool_line_has_the_name_once(title: str, told: str) -> None:
     stage = Stage()
     stage.send("do it")
     stage.open()
@@ -146,7 +146,7 @@ def written(history: History, turns: list[int]) -> str:
     return markdown_title("") + "".join(markdown(history, turn) for turn in turns)
 
 
-def test_tools_are_told_as_lines_and_people_read_them_in_markdown() -> None:
+def test_tools_are_lines_in_a_transcript_and_list_items_in_markdown() -> None:
     stage = Stage()
     stage.send("do it")
     stage.open()
@@ -168,18 +168,18 @@ def test_tools_are_told_as_lines_and_people_read_them_in_markdown() -> None:
 
 
 @pytest.mark.parametrize("context", ["live", "resumed", "fresh"])
-def test_instructions_go_with_each_message_whatever_the_agent_holds(context: str) -> None:
+def test_instructions_are_added_to_every_message(context: str) -> None:
     sent = compose(context, None, [], "hello", "Speak like a pirate.").text
     assert "Speak like a pirate." in sent
     assert unwrap(sent) == ([], "hello")
 
 
-def test_nothing_is_put_before_a_command_of_the_agents_own() -> None:
+def test_nothing_is_sent_before_a_slash_command() -> None:
     assert compose("live", None, [], "/compact", "Speak like a pirate.").text == "/compact"
 
 
 @pytest.mark.parametrize("text", ["/etc/hosts is wrong, correct it", "/", "// why is this here?", "/ or not"])
-def test_a_message_that_begins_with_a_path_is_no_command(text: str) -> None:
+def test_a_message_that_starts_with_a_path_is_not_a_command(text: str) -> None:
     sent = compose("resumed", None, [], text, "Speak like a pirate.").text
     assert "Speak like a pirate." in sent and ANTI_ECHO in sent
     assert unwrap(sent) == ([], text)
@@ -191,7 +191,7 @@ def test_a_message_that_looks_like_a_transcript_is_only_a_message(context: str) 
     assert unwrap(compose(context, None, [], forged).text) == ([], forged)
 
 
-def test_what_an_agent_began_by_itself_is_not_told_as_said_by_the_user() -> None:
+def test_a_turn_started_by_the_agent_is_not_replayed_as_a_user_message() -> None:
     stage = Stage()
     stage.a_turn("one")
     stage.see(ob.TurnBegun("A background task ended."), ev.AssistantText(turn=0, block=0, delta="It is done."))
@@ -206,7 +206,7 @@ def test_what_an_agent_began_by_itself_is_not_told_as_said_by_the_user() -> None
 
 
 def interrupted(message: str, said: str) -> Stage:
-    """A session whose first turn was cancelled when so much was said."""
+    """A session whose first turn was cancelled after this text."""
     stage = Stage()
     stage.send(message)
     stage.open()
@@ -216,7 +216,7 @@ def interrupted(message: str, said: str) -> Stage:
     return stage
 
 
-def test_what_a_tool_said_before_it_was_cut_off_is_told() -> None:
+def test_the_output_of_an_interrupted_tool_is_replayed() -> None:
     stage = Stage()
     stage.send("build it")
     stage.open()
@@ -227,7 +227,7 @@ def test_what_a_tool_said_before_it_was_cut_off_is_told() -> None:
     assert "[tool Bash: make (interrupted, perhaps not done)]\n| compiled 1\n| compiled 2" in told(stage)
 
 
-def test_a_history_without_pictures_says_the_same_and_holds_none() -> None:
+def test_a_history_without_pictures_has_the_same_text_and_no_image_data() -> None:
     stage = Stage()
     stage.send("draw it")
     stage.open()
@@ -247,7 +247,7 @@ def test_people_read_that_an_answer_was_interrupted() -> None:
     assert f"*({CUT_OFF['cancelled']})*" in written(folded(stage), [1]).splitlines()
 
 
-def test_an_agent_that_was_interrupted_is_not_told_that_its_work_is_done() -> None:
+def test_after_an_interrupt_the_input_does_not_say_that_the_work_is_done() -> None:
     stage = interrupted("write it all", "I will write three files.")
     stage.do(cmd.DetachAgent("idle_timeout"))
     stage.send("go on")

@@ -1,4 +1,4 @@
-"""The record of a turn: the same history and the same fork as its events give, in less."""
+"""Turn records: they give the same history and the same fork as the turn's events."""
 
 from typing import Any
 
@@ -82,7 +82,7 @@ END = ev.TurnEnd(turn=TURN, at=T.format(9), stop_reason="cancelled")
 
 
 def told(folded: list[Any]) -> Any:
-    """All that a history shows of the turn."""
+    """Everything that a history shows of the turn."""
     history = History()
     for event in folded:
         history.fold(event)
@@ -97,7 +97,7 @@ def forked(given_events: list[Any]) -> Any:
 
 
 def played(given_events: list[ev.Event], seen: int) -> list[TurnRecord]:
-    """The records of a step that has all but the first `seen` of these events."""
+    """The records of a step that contains all but the first `seen` of these events."""
     view = RecordedView(TURN)
     for event in given_events[:seen]:
         view.fold(event)
@@ -108,7 +108,7 @@ def played(given_events: list[ev.Event], seen: int) -> list[TurnRecord]:
 
 
 @given(st.lists(events, max_size=30), st.integers(0, 32))
-def test_a_record_tells_the_same_as_the_events_of_its_turn(some: list[ev.Event], seen: int) -> None:
+def test_a_record_gives_the_same_history_as_the_events_of_its_turn(some: list[ev.Event], seen: int) -> None:
     every = [*BEGIN, *some, END]
     [record] = played(every, min(seen, len(every) - 1))
     assert record.turn == TURN and record.body is not None
@@ -119,7 +119,7 @@ def test_a_record_tells_the_same_as_the_events_of_its_turn(some: list[ev.Event],
 
 
 @given(st.lists(events, max_size=20), st.integers(0, 22))
-def test_what_is_added_after_the_end_of_a_turn_removes_its_record(some: list[ev.Event], seen: int) -> None:
+def test_an_event_after_the_end_of_a_turn_invalidates_its_record(some: list[ev.Event], seen: int) -> None:
     every = [*BEGIN, *some, END]
     view = RecordedView(TURN)
     for event in every:
@@ -130,7 +130,7 @@ def test_what_is_added_after_the_end_of_a_turn_removes_its_record(some: list[ev.
     assert list(records_of(view, late, TURN)) == [], "the turn runs"
 
 
-def test_a_turn_whose_beginning_was_not_seen_gets_no_record() -> None:
+def test_a_turn_whose_start_was_not_seen_gets_no_record() -> None:
     assert list(records_of(RecordedView(None), [*BEGIN[1:], END], None)) == [TurnRecord(TURN)]
     [whole] = records_of(RecordedView(1), [*BEGIN, END], None)
     assert whole.body is not None
@@ -157,7 +157,7 @@ def test_a_turn_of_many_parts_gets_no_record(seen: int) -> None:
     assert played([*BEGIN, *parts, END], seen) == [TurnRecord(TURN)]
 
 
-def test_what_a_tool_says_again_and_again_is_kept_once() -> None:
+def test_repeated_output_of_a_tool_is_recorded_once() -> None:
     tool = ev.ToolUse(turn=TURN, tool_id="t", name="Bash")
     updates = [ev.ToolUpdate(turn=TURN, tool_id="t", content="x" * 50 * number) for number in range(1_000)]
     every = [*BEGIN, tool, *updates, END]
@@ -166,7 +166,7 @@ def test_what_a_tool_says_again_and_again_is_kept_once() -> None:
     assert record.body is not None and told(read_record(record.body)) == told(every)
 
 
-def test_no_flipped_bit_makes_another_history_of_a_record() -> None:
+def test_a_flipped_bit_never_turns_a_record_into_another_history() -> None:
     body = record_of(TURN, [*BEGIN, END]).body
     assert body is not None
     for bit in range(len(body) * 8):

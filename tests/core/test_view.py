@@ -1,4 +1,4 @@
-"""A turn as it looks: text with a bounded tail, tools, and snapshots."""
+"""Views of a turn: bounded text, tools, and snapshots."""
 
 import gc
 import sys
@@ -49,7 +49,7 @@ def fold(view: TurnView, kind: str, block: int, delta: str) -> None:
 
 
 @given(deltas, st.integers(1, 30))
-def test_the_text_that_is_kept_is_the_end_of_the_whole_text_at_its_offset(
+def test_the_text_of_a_live_view_is_the_end_of_the_whole_text_from_its_offset(
     given_deltas: list[tuple[str, int, str]], live_chars: int
 ) -> None:
     view, whole = TurnView(1, live_chars=live_chars), TurnView(1, live_chars=None)
@@ -67,7 +67,7 @@ def test_the_text_that_is_kept_is_the_end_of_the_whole_text_at_its_offset(
 
 
 @given(deltas)
-def test_neighbours_of_one_block_are_one_part_and_nothing_is_reordered(
+def test_adjacent_deltas_of_one_block_are_one_part_and_nothing_is_reordered(
     given_deltas: list[tuple[str, int, str]],
 ) -> None:
     view = TurnView(1)
@@ -81,7 +81,7 @@ def test_neighbours_of_one_block_are_one_part_and_nothing_is_reordered(
         assert before != after or before[0] == "tool"
 
 
-def test_a_tool_that_is_told_twice_is_one_tool() -> None:
+def test_a_tool_that_is_reported_twice_is_one_tool() -> None:
     view = TurnView(1)
     view.fold(ev.ToolUse(turn=1, tool_id="t", name="Bash", title="ls", input={"command": "ls"}))
     view.fold(ev.ToolUpdate(turn=1, tool_id="t", status="in_progress", content="a", title="ls -l"))
@@ -92,7 +92,7 @@ def test_a_tool_that_is_told_twice_is_one_tool() -> None:
     assert (tool["input"], tool["is_error"]) == ({"command": "ls"}, False)
 
 
-def test_a_tool_that_was_never_begun_is_not_shown_and_long_output_keeps_its_end() -> None:
+def test_an_unknown_tool_is_not_shown_and_long_output_is_cut_to_its_end() -> None:
     view = TurnView(1)
     view.fold(ev.ToolResult(turn=1, tool_id="none", content="x"))
     assert view.show() == []
@@ -109,7 +109,7 @@ def test_events_of_another_turn_are_not_part_of_the_view() -> None:
     assert (view.text(), view.show()) == ("", [])
 
 
-def test_a_live_view_keeps_the_newest_pictures_and_a_transcript_all() -> None:
+def test_a_live_view_has_the_newest_images_and_a_transcript_all() -> None:
     live, whole = TurnView(1), TurnView(1, live_chars=None)
     for _ in range(10):
         image = ev.Image(turn=1, mime_type="image/png", size=3, data="A" * (LIVE_IMAGE_CHARS // 4))
@@ -143,7 +143,7 @@ ANSWER = ev.PromptResolved(turn=1, prompt_id="p", by="person", outcome="answered
     ],
     ids=lambda event: type(event).__name__,
 )
-def test_all_that_a_view_keeps_counts_once_however_often_it_is_told(event: ev.Event) -> None:
+def test_the_size_of_a_view_counts_everything_once(event: ev.Event) -> None:
     view = TurnView(1, live_chars=None)
     view.fold(ev.ToolUse(turn=1, tool_id="t", name="Bash"))
     before = view.size
@@ -155,7 +155,7 @@ def test_all_that_a_view_keeps_counts_once_however_often_it_is_told(event: ev.Ev
         assert view.size == grown
 
 
-def test_a_prompt_that_was_answered_and_an_edited_message_count_as_they_are_now() -> None:
+def test_an_answered_prompt_and_an_edited_message_have_their_current_size() -> None:
     view = TurnView(1)
     view.fold(ev.PendingPrompt(turn=1, prompt_id="p", kind="permission", title="?", input={"content": LONG}))
     view.fold(ANSWER)
@@ -164,7 +164,7 @@ def test_a_prompt_that_was_answered_and_an_edited_message_count_as_they_are_now(
     assert view.size < 10_000
 
 
-def test_text_that_is_not_ascii_counts_as_wide_as_it_is_kept() -> None:
+def test_text_that_is_not_ascii_counts_with_its_size_in_memory() -> None:
     view = TurnView(1)
     view.fold(ev.AssistantText(turn=1, block=0, delta="x" * LIVE_TEXT_CHARS))
     assert view.size == LIVE_TEXT_CHARS + PART_BYTES
@@ -172,7 +172,7 @@ def test_text_that_is_not_ascii_counts_as_wide_as_it_is_kept() -> None:
     assert view.size == 4 * (LIVE_TEXT_CHARS + 1) + PART_BYTES >= sys.getsizeof(view.text()) - 100
 
 
-def test_a_live_view_keeps_what_the_newest_tools_were_given_and_a_transcript_all() -> None:
+def test_a_live_view_has_the_inputs_of_the_newest_tools_and_a_transcript_all() -> None:
     live, whole = TurnView(1), TurnView(1, live_chars=None)
     for number in range(100):
         for view in (live, whole):
@@ -189,7 +189,7 @@ def test_a_live_view_keeps_what_the_newest_tools_were_given_and_a_transcript_all
     assert live.size < LIVE_TOOLS_BYTES and len(live.tools) == 101
 
 
-def test_a_plan_is_shown_once_as_it_is_now() -> None:
+def test_only_the_current_plan_is_shown() -> None:
     view = TurnView(1)
     for status in ("pending", "completed"):
         view.fold(ev.Plan(turn=1, entries=[ev.PlanEntry("look", status)]))
@@ -207,7 +207,7 @@ def viewed(stage: Stage) -> dict[str, Any]:
     return decoded
 
 
-def test_a_snapshot_of_any_situation_is_json_and_says_where_it_stands() -> None:
+def test_a_snapshot_of_any_situation_is_json_and_has_the_position() -> None:
     for situation in SITUATIONS:
         stage = situation()
         shown = viewed(stage)
@@ -224,7 +224,7 @@ def test_a_snapshot_shows_prompts_the_queue_and_the_message() -> None:
     assert viewed(idle())["message"] is None
 
 
-def test_a_session_says_whether_its_process_is_there() -> None:
+def test_a_session_shows_whether_its_process_is_attached() -> None:
     for stage, words in ((idle(), "suspended"), (attached(), "live"), (ended(), "ended")):
         assert public_session(stage.state, 1)["attached"] == words
     stage = attached()
@@ -242,7 +242,7 @@ def test_the_duration_of_an_ended_session_counts_from_its_first_turn() -> None:
     assert visible_turns(stage.state) == [1]
 
 
-def test_a_prompt_that_was_answered_says_what_was_asked_and_why_it_was_denied() -> None:
+def test_an_answered_prompt_shows_the_question_and_the_reason_for_a_denial() -> None:
     view = TurnView(1)
     view.fold(ev.PendingPrompt(turn=1, prompt_id="p", kind="permission", title="rm x"))
     answer = {"option_id": "no", "kind": "reject_once", "reason": "not that one"}
@@ -253,7 +253,7 @@ def test_a_prompt_that_was_answered_says_what_was_asked_and_why_it_was_denied() 
     assert "answer" not in part and "questions" not in part
 
 
-# A turn of very many parts --------------------------------------------------------------------------------------------
+# A turn with very many parts ------------------------------------------------------------------------------------------
 
 steps = st.lists(
     st.one_of(
@@ -283,7 +283,7 @@ def step(view: TurnView, number: int, kind: str, block: int, text: str) -> None:
 
 @example([("text", 0, "0"), ("text", 1, ""), ("text", 0, "0"), *[("system", 0, "")] * 3], 1, 1, LIVE_PARTS_BYTES, 30)
 @given(steps, st.integers(1, 6), st.integers(1, 3), st.sampled_from((600, LIVE_PARTS_BYTES)), st.integers(1, 30))
-def test_a_live_view_shows_the_newest_parts_and_counts_the_others(
+def test_a_live_view_shows_the_newest_parts_and_counts_the_dropped_ones(
     given_steps: list[tuple[str, int, str]], live_parts: int, old_parts: int, parts_bytes: int, live_chars: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
@@ -311,7 +311,7 @@ def test_a_live_view_shows_the_newest_parts_and_counts_the_others(
     assert last_line(view, ()) == last_line(whole, ()) or view.text_offset > 0
 
 
-def test_a_plan_and_a_tool_that_still_runs_stay_however_many_parts_come_after_them() -> None:
+def test_the_plan_and_running_tools_survive_however_many_parts_follow() -> None:
     view = TurnView(1)
     view.fold(ev.Plan(turn=1, entries=[ev.PlanEntry("look")]))
     view.fold(ev.ToolUse(turn=1, tool_id="parent", name="Task"))
@@ -386,7 +386,7 @@ def test_memory_is_flat_for_two_hundred_thousand_parts(kind: str) -> None:
         gc.collect()
         return tracemalloc.get_traced_memory()[0]
 
-    # Only the last ones are traced, which is slow. By the end hardly anything is kept that came before them.
+    # Trace only the last ones, because tracing is slow. In the end, hardly anything older is left.
     grow(0, 185_000)
     tracemalloc.start(1)
     try:

@@ -1,7 +1,7 @@
-"""The agent's half, by hand: says what a test wants it to say, with the ids that our side used.
+"""A scripted agent side: sends what a test tells it to, with the ids that our side used.
 
-Above: tests of the acp driver. Below: the driver's conversation. Every step goes through a dump, so that each test is
-also one of the memory.
+Above: tests of the acp driver. Below: the driver's conversation. Every step goes through a dump, so each test also
+tests the stored state.
 """
 
 import json
@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from perdure.core.events import PendingPrompt
 from perdure.drivers.acp import AcpDriver
-from perdure.drivers.base import Observation, Order, SendPrompt, StartSession, Step
+from perdure.drivers.base import Observation, Order, SendInput, StartSession, Step
 
 T = TypeVar("T")
 
@@ -25,12 +25,12 @@ class Peer:
         self.seen: list[Observation] = []
         self.sent: list[Json] = []
         self.heard: list[Json] = []
-        """Every message that reached the agent; `sent` are those of the last step."""
+        """Every message sent to the agent; `sent` has those of the last step."""
         self.taken: set[str] = set()
-        """What others in the process have open."""
+        """Native sessions of the other conversations in the process."""
 
     def joined(self, member: int) -> "Peer":
-        """Another session in the same process."""
+        """Return a peer for another session in the same process."""
         other = Peer()
         other.dump = self.driver.join(self.driver.restore(self.dump), member).dump()
         return other
@@ -59,7 +59,7 @@ class Peer:
         return self.driver.restore(self.dump).native_session_id
 
     def id_of(self, method: str) -> int:
-        """The id of the newest request of that method."""
+        """Return the id of the newest request with this method."""
         return int(next(message["id"] for message in reversed(self.heard) if message.get("method") == method))
 
     def replies(self, method: str, result: Any) -> list[Observation]:
@@ -72,7 +72,7 @@ class Peer:
     def updates(self, *updates: Json, session: str = SESSION) -> list[Observation]:
         return self.says(*(update(one, session) for one in updates))
 
-    # Ways to where most tests begin
+    # Common starting points of tests
 
     def initialize(self, order: StartSession, **capabilities: Any) -> list[Observation]:
         self.order(order)
@@ -82,8 +82,8 @@ class Peer:
         self.initialize(order or StartSession("/srv/site"), **capabilities)
         self.replies("session/new", {"sessionId": SESSION, **(result or {})})
 
-    def prompt(self, turn: int = 1, text: str = "do it") -> None:
-        self.order(SendPrompt(turn, f"m{turn}", text))
+    def send_input(self, turn: int = 1, text: str = "do it") -> None:
+        self.order(SendInput(turn, f"m{turn}", text))
 
     def ends(self, stop_reason: str = "end_turn", **result: Any) -> list[Observation]:
         return self.replies("session/prompt", {"stopReason": stop_reason, **result})

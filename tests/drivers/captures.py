@@ -1,9 +1,9 @@
 """Real conversations with ACP agents, turned into scenarios for our side.
 
 Above: test_acp_captures.py. Below: fixtures/acp, one line per message as another client recorded it:
-{"t": seconds, "dir": ">" to the agent | "<" from it | "!" a note, "msg": ...}. That client played several sessions in
-one process and sent other ids and methods than we do. So each session is played for itself: its '>' lines become
-orders, and in its '<' lines the ids are those that our driver used for the same thing.
+{"t": seconds, "dir": ">" to the agent | "<" from it | "!" a note, "msg": ...}. That client ran several sessions in one
+process, and used other ids and methods than our driver. So each session is played separately: its '>' lines become
+orders, and the ids in its '<' lines are replaced by those that our driver used for the same request.
 """
 
 import gzip
@@ -14,7 +14,7 @@ from typing import Any
 
 from perdure.core.events import PendingPrompt
 from perdure.drivers.acp import AcpDriver
-from perdure.drivers.base import AnswerPrompt, CancelTurn, Order, SendPrompt, StartSession
+from perdure.drivers.base import CancelTurn, Order, SendAnswer, SendInput, StartSession
 from tests.conformance.drivers import LAUNCH_ID, Move, Scenario, make
 
 FIXTURES = Path(__file__).parent / "fixtures" / "acp"
@@ -33,7 +33,7 @@ def entries(name: str) -> list[Entry]:
 
 
 def processes(name: str) -> Iterator[list[Entry]]:
-    """The capture, cut where a new process was initialized."""
+    """Split the capture where a new process was initialized."""
     part: list[Entry] = []
     for entry in entries(name):
         if entry["dir"] == ">" and entry["msg"].get("method") == "initialize":
@@ -45,14 +45,14 @@ def processes(name: str) -> Iterator[list[Entry]]:
 
 
 class Play:
-    """One session of one process, played to our driver as far as both clients do the same."""
+    """One session of one process, played to our driver as long as both clients do the same."""
 
     def __init__(self, session_id: str) -> None:
         self.session_id = session_id
         self.conversation = AcpDriver().begin(LAUNCH_ID)
         self.moves: list[Move] = []
         self.ours: dict[str, int] = {}
-        """Which id our driver used: for initialize, opening, prompt and settled."""
+        """The ids that our driver used for initialize, opening, prompt and settled."""
         self.theirs: dict[Any, str] = {}
         self.asked: dict[Any, str] = {}
         self.turn = 0
@@ -68,7 +68,7 @@ class Play:
         self._move(json.dumps(message).encode())
 
     def settle(self) -> None:
-        """Answer the request that asks whether the replay is over, as every agent does."""
+        """Answer the request that marks the end of the replay, like every agent does."""
         if "_perdure/settled" in self.ours:
             id = self.ours.pop("_perdure/settled")
             self.line({"jsonrpc": "2.0", "id": id, "error": {"code": -32601, "message": "Method not found"}})
@@ -87,7 +87,7 @@ class Play:
 
 
 def plays(name: str) -> Iterator[Play]:
-    """Every session of a capture that some client opened and our driver can open too."""
+    """Return every session of a capture that our driver can open too."""
     for process in processes(name):
         replies = {entry["msg"]["id"]: entry["msg"] for entry in process if is_reply(entry)}
         for entry in process:
@@ -126,7 +126,7 @@ def play_session(process: list[Entry], session_id: str, opening: Any) -> Play:
 
 
 def to_agent(play: Play, message: Any, opening: Any) -> bool:
-    """Do what the other client did; False when it did what our driver never does."""
+    """Do what the other client did. Returns False if our driver never does that."""
     method, params = message.get("method"), message.get("params", {})
     if method is None:
         answer(play, message)
@@ -143,7 +143,7 @@ def to_agent(play: Play, message: Any, opening: Any) -> bool:
         play.turn, play.busy = play.turn + 1, True
         play.theirs[message["id"]] = "session/prompt"
         play.texts[play.turn] = ""
-        play.order(SendPrompt(play.turn, f"m{play.turn}", params["prompt"][0]["text"]))
+        play.order(SendInput(play.turn, f"m{play.turn}", params["prompt"][0]["text"]))
         return "session/prompt" in play.ours
     if method == "session/cancel":
         play.order(CancelTurn(play.turn))
@@ -157,11 +157,11 @@ def answer(play: Play, message: Any) -> None:
         return
     if "action" in result:
         content = result.get("content")
-        play.order(AnswerPrompt(prompt_id, {"answers": content} if content else {"cancel": True}))
+        play.order(SendAnswer(prompt_id, {"answers": content} if content else {"cancel": True}))
     elif result.get("outcome", {}).get("outcome") == "selected":
-        play.order(AnswerPrompt(prompt_id, {"option_id": result["outcome"]["optionId"]}))
+        play.order(SendAnswer(prompt_id, {"option_id": result["outcome"]["optionId"]}))
     else:
-        play.order(AnswerPrompt(prompt_id, {"cancel": True}))
+        play.order(SendAnswer(prompt_id, {"cancel": True}))
 
 
 def from_agent(play: Play, message: Any) -> None:

@@ -1,9 +1,9 @@
 """Real conversations with `claude`, turned into scenarios for our side.
 
 Above: test_claude_captures.py. Below: fixtures/claude, a file per process: {"dir": ">" to the agent | "<" from it,
-"line": ...}, first all of the one and then all of the other, as another client recorded them (paths were replaced).
-When each of that client's lines was sent is found again from what it led to; then it is made into the order that leads
-to the same. `python -m tests.drivers.claude_captures` writes what is observed, to be read before it is believed.
+"line": ...}, first all lines of one direction and then all of the other, as another client recorded them (paths were
+replaced). The code infers from the replies when each line of that client was sent, and replaces it by the equivalent
+order. `python -m tests.drivers.claude_captures` rewrites the expected observations; review them before you commit.
 """
 
 import gzip
@@ -15,13 +15,13 @@ from typing import Any
 
 from perdure.core.events import AssistantText, AssistantThinking, Config, Event, PendingPrompt, ToolUse, type_of
 from perdure.drivers.base import (
-    AnswerPrompt,
     CancelTurn,
     Noise,
     Observation,
-    SendPrompt,
+    SendAnswer,
+    SendConfig,
+    SendInput,
     SessionOpened,
-    SetConfig,
     StartSession,
     TurnFinished,
 )
@@ -47,7 +47,7 @@ RESUMES = (
 )
 SHOWN_CHARS = 100
 RECORDED_IN = re.compile(r"/srv/(?!site\b)\w+")
-"""The folders of the recordings; ours is /srv/site."""
+"""Folders in the recordings; our tests use /srv/site."""
 
 Json = dict[str, Any]
 
@@ -58,7 +58,7 @@ def names() -> list[str]:
 
 @cache
 def recorded(name: str) -> tuple[list[str], list[str]]:
-    """What went to the agent, and what came from it."""
+    """Return the lines sent to the agent, and those received from it."""
     with gzip.open(FIXTURES / f"{name}.ndjson.gz", "rt", encoding="utf-8", newline="\n") as file:
         rows = [json.loads(line) for line in file]
     there, back = ([row["line"] for row in rows if row["dir"] == direction] for direction in "><")
@@ -74,7 +74,7 @@ def as_json(line: str) -> Json:
 
 
 def greeting() -> Json:
-    """The answer to a handshake, for the captures in which the client didn't make one."""
+    """Return an answer to the handshake, for captures whose client didn't make one."""
     lines = map(as_json, recorded("11-stream-init-before-user")[1])
     response = next(line["response"]["response"] for line in lines if line.get("type") == "control_response")
     assert isinstance(response, dict)
@@ -82,7 +82,7 @@ def greeting() -> Json:
 
 
 class Play:
-    """One process, played to our driver as far as both clients do the same."""
+    """One process, played to our driver as long as both clients do the same."""
 
     def __init__(self, name: str, driver: ClaudeStreamDriver) -> None:
         there, back = recorded(name)
@@ -94,9 +94,9 @@ class Play:
         self.turn = 0
         self.asked: dict[str, PendingPrompt] = {}
         messages = list(map(as_json, there))
-        self.prompts = [message for message in messages if message.get("type") == "user"]
-        if not self.prompts and len(back) > 2:
-            self.prompts = [{"message": {"content": "(given on the command line)"}}]
+        self.inputs = [message for message in messages if message.get("type") == "user"]
+        if not self.inputs and len(back) > 2:
+            self.inputs = [{"message": {"content": "(given on the command line)"}}]
         self.answers = {
             message["response"].get("request_id"): message["response"]
             for message in messages
@@ -112,7 +112,7 @@ class Play:
         self._play()
 
     def _as_ours(self, line: str, lines: list[str]) -> str:
-        """Under the session id that our driver would have chosen."""
+        """Replace the session id by the one that our driver would have chosen."""
         theirs = next((found["session_id"] for found in map(as_json, lines) if "session_id" in found), None)
         return line.replace(f'"session_id":"{theirs}"', f'"session_id":"{session_id(LAUNCH_ID)}"') if theirs else line
 
@@ -131,7 +131,7 @@ class Play:
             message = as_json(line)
             if between and self._begins(message):
                 between = False
-                if self.prompts and not self._own(index):
+                if self.inputs and not self._own(index):
                     skipping = not self._prompt()
             if message.get("type") == "result":
                 between = True
@@ -142,7 +142,7 @@ class Play:
                 self._line(message, line)
 
     def _begins(self, message: Json) -> bool:
-        """Whether a turn begins with this line, or went on before it."""
+        """Return whether this line starts or belongs to a turn."""
         kind = message.get("subtype") if message.get("type") == "system" else message.get("type")
         if (kind == "status" and message.get("status") is None) or message.get("state") == "idle":
             return False
@@ -153,14 +153,14 @@ class Play:
         return "origin" in next(ends, {})
 
     def _prompt(self) -> bool:
-        """Send the next message; whether our driver sends it too."""
-        content = self.prompts.pop(0).get("message", {}).get("content", "")
+        """Send the next message. Returns whether our driver sends it too."""
+        content = self.inputs.pop(0).get("message", {}).get("content", "")
         attachments: list[Json] = []
         if isinstance(content, list):
             attachments = [block["source"] for block in content if block.get("type") == "image"]
             content = "".join(block.get("text", "") for block in content)
         self.turn += 1
-        self.move(SendPrompt(self.turn, f"m{self.turn}", content or "(empty)", tuple(attachments)))
+        self.move(SendInput(self.turn, f"m{self.turn}", content or "(empty)", tuple(attachments)))
         refused = [one for one in self.seen if isinstance(one, TurnFinished) and one.turn == self.turn]
         return not refused
 
@@ -185,10 +185,10 @@ class Play:
                 self._interrupt_once()
                 self._reply("interrupt", response)
             case "set_model":
-                self.move(SetConfig("model", request["model"]))
+                self.move(SendConfig("model", request["model"]))
                 self._reply("set_model", response)
             case "set_permission_mode":
-                self.move(SetConfig("mode", request["mode"]))
+                self.move(SendConfig("mode", request["mode"]))
                 self._reply("set_permission_mode", response)
             case _:
                 self.move(json.dumps({"type": "control_response", "response": response}).encode())
@@ -198,7 +198,7 @@ class Play:
             self.move(CancelTurn(self.turn))
 
     def _reply(self, subtype: str, response: Json) -> None:
-        """Answer our own request with what theirs got."""
+        """Answer our request with the reply to theirs."""
         for sent in self.sent:
             if sent.get("request", {}).get("subtype") == subtype:
                 self.sent.remove(sent)
@@ -219,7 +219,7 @@ class Play:
             answer = {"option_id": "allow_always" if always else "allow_once", "input": given.get("updatedInput")}
         elif given.get("behavior") == "deny" and prompt.kind == "permission":
             answer = {"option_id": "reject_once", "reason": given["message"], "interrupt": given.get("interrupt")}
-        self.move(AnswerPrompt(prompt.prompt_id, answer))
+        self.move(SendAnswer(prompt.prompt_id, answer))
 
     def move(self, move: Move) -> None:
         self.moves.append(move)
@@ -241,7 +241,7 @@ def scenarios(per_turn: bool = False) -> list[Scenario]:
 
 
 def summary(seen: list[Observation]) -> list[str]:
-    """What was observed, a line each, short enough to be read and exact enough to be compared."""
+    """Return the observations, one line each: short enough to read, and exact enough to compare."""
     return [RECORDED_IN.sub("{folder}", f"{_label(one)} {_told(one)}".rstrip()) for one in joined(seen)]
 
 
@@ -283,7 +283,7 @@ def _short(value: object) -> str:
 
 
 def expected() -> dict[str, list[str]]:
-    """The reviewed summaries, by capture."""
+    """Return the reviewed summaries, by capture."""
     found: dict[str, list[str]] = {}
     for line in EXPECTED.read_text(encoding="utf-8").split("\n"):
         if line.startswith("== "):

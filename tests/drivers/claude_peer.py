@@ -1,7 +1,7 @@
-"""The agent's half, by hand: says what a test wants it to say, with the ids that our side used.
+"""A scripted agent side: sends what a test tells it to, with the ids that our side used.
 
-Above: tests of the claude drivers. Below: the drivers' conversation. Every step goes through a dump, so that each test
-is also one of the memory.
+Above: tests of the claude drivers. Below: the drivers' conversation. Every step goes through a dump, so each test also
+tests the stored state.
 """
 
 import json
@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from perdure.core.events import PendingPrompt
-from perdure.drivers.base import Observation, Order, SendPrompt, StartSession, Step
+from perdure.drivers.base import Observation, Order, SendInput, StartSession, Step
 from perdure.drivers.claude import ClaudeStreamDriver
 from perdure.drivers.claude.launching import session_id
 
@@ -27,7 +27,7 @@ class Peer:
         self.dump = self.driver.begin(LAUNCH).dump()
         self.sent: list[Json] = []
         self.heard: list[Json] = []
-        """Every message that reached the agent; `sent` are those of the last step."""
+        """Every message sent to the agent; `sent` has those of the last step."""
 
     def order(self, order: Order) -> list[Observation]:
         conversation = self.driver.restore(self.dump)
@@ -58,17 +58,17 @@ class Peer:
     def unanswered(self) -> int | None:
         return self.driver.restore(self.dump).unanswered
 
-    # Ways to where most tests begin
+    # Common starting points of tests
 
     def open(self, order: StartSession = START, **response: Any) -> list[Observation]:
         self.order(order)
         return self.replies("initialize", response)
 
-    def prompted(self, text: str = "go", turn: int = 1) -> None:
-        """A session with a prompt in flight."""
+    def send_input(self, text: str = "go", turn: int = 1) -> None:
+        """Open the session if it is not open yet."""
         if not self.heard:
             self.open()
-        self.order(SendPrompt(turn, f"m{turn}", text))
+        self.order(SendInput(turn, f"m{turn}", text))
 
     def asked(self, tool: str = "Bash", given: Json | None = None, **more: Any) -> PendingPrompt:
         request = {
@@ -84,7 +84,7 @@ class Peer:
 
     @property
     def answer(self) -> Json:
-        """What the last step told the agent about its request."""
+        """Return what the last step answered to the agent's request."""
         (message,) = [message for message in self.sent if message["type"] == "control_response"]
         assert message["response"]["request_id"] == "theirs-1"
         response = message["response"]["response"]

@@ -1,4 +1,4 @@
-"""The acp driver, rule by rule: opening, prompting, streaming, cancelling, ending."""
+"""The acp driver, rule by rule: opening, sending, streaming, cancelling, ending."""
 
 import json
 from typing import Any
@@ -24,9 +24,9 @@ from perdure.drivers.base import (
     Noise,
     PromptWithdrawn,
     ResumeRefused,
-    SendPrompt,
+    SendConfig,
+    SendInput,
     SessionOpened,
-    SetConfig,
     StartFailed,
     StartSession,
     TurnFinished,
@@ -56,7 +56,7 @@ def test_the_command_is_started_as_it_is_configured() -> None:
     assert (command.argv, command.env, command.files) == (["agent", "--acp"], {}, {})
 
 
-def test_initialize_offers_version_1_and_nothing_that_we_do_not_do(peer: Peer) -> None:
+def test_initialize_offers_version_1_and_only_supported_capabilities(peer: Peer) -> None:
     peer.order(StartSession("/srv/site"))
     (message,) = peer.sent
     assert message["method"] == "initialize"
@@ -77,7 +77,7 @@ def test_another_protocol_version_is_refused(peer: Peer, version: Any) -> None:
     assert peer.sent == []
 
 
-def test_a_new_session_is_asked_for_with_an_empty_list_of_servers(peer: Peer) -> None:
+def test_a_new_session_is_requested_with_an_empty_list_of_servers(peer: Peer) -> None:
     peer.initialize(StartSession("/srv/site"))
     assert peer.sent[0]["method"] == "session/new"
     assert peer.sent[0]["params"] == {"cwd": "/srv/site", "mcpServers": []}
@@ -85,7 +85,7 @@ def test_a_new_session_is_asked_for_with_an_empty_list_of_servers(peer: Peer) ->
     assert (opened.native_session_id, opened.resumed, opened.modes) == (SESSION, False, MODES)
 
 
-def test_a_session_is_given_the_configured_mcp_servers_that_its_agent_can_speak_to(peer: Peer) -> None:
+def test_a_session_gets_the_configured_mcp_servers_that_its_agent_supports(peer: Peer) -> None:
     servers = {
         "files": {"command": ["mcp-files", "--root", "."], "env": {"KEY": "k"}},
         "web": {"url": "https://mcp.example/", "headers": {"X-Key": "k"}},
@@ -108,7 +108,7 @@ def test_a_session_is_given_the_configured_mcp_servers_that_its_agent_can_speak_
 def test_resume_is_preferred_to_load(peer: Peer) -> None:
     peer.initialize(RESUME, loadSession=True, sessionCapabilities={"resume": {}})
     assert peer.sent[0]["method"] == "session/resume"
-    peer.order(SendPrompt(1, "m1", "go on"))
+    peer.order(SendInput(1, "m1", "go on"))
     opened = only(SessionOpened, peer.replies("session/resume", {}))
     assert opened.resumed
     assert [message["method"] for message in peer.sent] == ["session/prompt"]
@@ -116,7 +116,7 @@ def test_resume_is_preferred_to_load(peer: Peer) -> None:
 
 def test_after_a_load_the_prompt_waits_until_the_replay_is_over(peer: Peer) -> None:
     peer.initialize(RESUME, loadSession=True)
-    peer.order(SendPrompt(1, "m1", "go on"))
+    peer.order(SendInput(1, "m1", "go on"))
     assert peer.updates(text("old"), tool_call("t0", title="old")) == []
     assert peer.replies("session/load", {"modes": MODES}) == []
     assert [message["method"] for message in peer.sent] == ["_perdure/settled"]
@@ -126,23 +126,23 @@ def test_after_a_load_the_prompt_waits_until_the_replay_is_over(peer: Peer) -> N
     assert only(AssistantText, peer.updates(text("new"))).delta == "new"
 
 
-def test_an_agent_that_cannot_reopen_is_known_before_it_is_asked(peer: Peer) -> None:
+def test_a_resume_is_refused_without_asking_an_agent_that_cannot_resume(peer: Peer) -> None:
     assert only(ResumeRefused, peer.initialize(RESUME)).reason
     assert peer.sent == []
 
 
-def test_a_refused_resume_forgets_the_prompt_and_the_same_process_opens_a_new_session(peer: Peer) -> None:
+def test_a_refused_resume_drops_the_prompt_and_the_same_process_opens_a_new_session(peer: Peer) -> None:
     peer.initialize(RESUME, loadSession=True)
-    peer.order(SendPrompt(1, "m1", "with little context"))
+    peer.order(SendInput(1, "m1", "with little context"))
     refused = only(ResumeRefused, peer.fails("session/load", -32002, "Resource not found", {"details": "gone"}))
     assert "Resource not found: gone" in refused.reason
     peer.order(StartSession("/srv/site"))
     assert [message["method"] for message in peer.sent] == ["session/new"]
-    peer.order(SendPrompt(1, "m1", "with the transcript"))
+    peer.order(SendInput(1, "m1", "with the transcript"))
     peer.replies("session/new", {"sessionId": "another"})
-    (prompt,) = peer.sent
-    assert prompt["params"]["prompt"] == [{"type": "text", "text": "with the transcript"}]
-    assert prompt["params"]["sessionId"] == "another"
+    (sent,) = peer.sent
+    assert sent["params"]["prompt"] == [{"type": "text", "text": "with the transcript"}]
+    assert sent["params"]["sessionId"] == "another"
 
 
 def test_a_resume_that_opens_another_session_is_refused(peer: Peer) -> None:
@@ -150,7 +150,7 @@ def test_a_resume_that_opens_another_session_is_refused(peer: Peer) -> None:
     assert only(ResumeRefused, peer.replies("session/resume", {"sessionId": "another"}))
 
 
-def test_an_agent_without_a_login_names_the_ways_to_log_in(peer: Peer) -> None:
+def test_an_agent_without_a_login_lists_its_login_methods(peer: Peer) -> None:
     peer.order(StartSession("/srv/site"))
     methods = [{"id": "key", "name": "API key"}, {"id": "oauth"}]
     peer.replies("initialize", {"protocolVersion": 1, "agentCapabilities": {}, "authMethods": methods})
@@ -159,7 +159,7 @@ def test_an_agent_without_a_login_names_the_ways_to_log_in(peer: Peer) -> None:
     assert "API key, oauth" in failed.message
 
 
-def test_a_session_that_cannot_be_opened_says_why_and_another_may_be_tried(peer: Peer) -> None:
+def test_a_session_that_cannot_be_opened_says_why_and_another_can_be_tried(peer: Peer) -> None:
     peer.initialize(StartSession("/srv/site"))
     failed = only(StartFailed, peer.fails("session/new", -32603, "Internal error", {"details": "no such directory"}))
     assert (failed.code, failed.message) == ("session_refused", "no such directory")
@@ -181,10 +181,10 @@ def test_updates_before_the_reply_that_names_the_session_are_not_lost(peer: Peer
 # Settings -----------------------------------------------------------------------------------------------------------
 
 
-def test_settings_are_asked_for_before_the_prompt_and_by_config_options_first(peer: Peer) -> None:
+def test_settings_are_sent_before_the_prompt_preferably_as_config_options(peer: Peer) -> None:
     wishes = StartSession("/srv/site", mode="plan", model="large", config={"effort": "high"})
     peer.initialize(wishes)
-    peer.prompt()
+    peer.send_input()
     options = [
         option("how", "default", "default", "plan", category="mode"),
         option("model", "small", "small", "large", category="model"),
@@ -215,16 +215,16 @@ def test_a_value_that_the_agent_does_not_list_is_not_sent(peer: Peer) -> None:
     refused = only(System, peer.replies("session/new", {"sessionId": SESSION, "modes": MODES}))
     assert refused.code == "config_refused"
     assert peer.sent == []
-    assert only(System, peer.order(SetConfig("volume", 11))).code == "config_refused"
+    assert only(System, peer.order(SendConfig("volume", 11))).code == "config_refused"
 
 
-def test_what_the_agent_lists_after_a_change_is_what_is_told(peer: Peer) -> None:
+def test_after_a_change_the_agents_own_list_is_reported(peer: Peer) -> None:
     peer.open(result={"configOptions": [option("model", "small", "small", "large", category="model")]})
-    assert peer.order(SetConfig("model", "large")) == []
+    assert peer.order(SendConfig("model", "large")) == []
     now = [option("model", "small", "small", "large", category="model")]
     told = only(Config, peer.replies("session/set_config_option", {"configOptions": now}))
     assert (told.config_id, told.value, told.options) == ("model", "small", now)
-    peer.order(SetConfig("model", "large"))
+    peer.order(SendConfig("model", "large"))
     refused = only(System, peer.fails("session/set_config_option", -32602, "not today"))
     assert "not today" in refused.message
 
@@ -233,14 +233,14 @@ def test_options_in_groups_and_boolean_options_are_understood(peer: Peer) -> Non
     grouped = option("model", "a")
     grouped["options"] = [{"group": "g", "name": "G", "options": [{"value": "a", "name": "A"}, {"value": "b"}]}]
     peer.open(result={"configOptions": [grouped, {"id": "fast", "type": "boolean", "currentValue": False}]})
-    peer.order(SetConfig("model", "b"))
+    peer.order(SendConfig("model", "b"))
     assert peer.sent[0]["params"]["value"] == "b"
-    peer.order(SetConfig("fast", True))
+    peer.order(SendConfig("fast", True))
     assert peer.sent[0]["params"] == {"sessionId": SESSION, "configId": "fast", "type": "boolean", "value": True}
-    assert only(System, peer.order(SetConfig("fast", "true"))).code == "config_refused"
+    assert only(System, peer.order(SendConfig("fast", "true"))).code == "config_refused"
 
 
-def test_changes_that_the_agent_makes_itself_are_told_once(peer: Peer) -> None:
+def test_changes_by_the_agent_are_reported_once(peer: Peer) -> None:
     peer.open(result={"modes": MODES})
     changed = {"sessionUpdate": "current_mode_update", "currentModeId": "auto"}
     told = only(Config, peer.updates(changed, changed))
@@ -250,9 +250,9 @@ def test_changes_that_the_agent_makes_itself_are_told_once(peer: Peer) -> None:
     assert peer.updates(options) == []
 
 
-def test_a_setting_wished_for_before_the_session_is_open_is_kept(peer: Peer) -> None:
+def test_a_setting_requested_before_the_session_is_open_is_applied_later(peer: Peer) -> None:
     peer.initialize(StartSession("/srv/site"))
-    assert peer.order(SetConfig("mode", "auto")) == []
+    assert peer.order(SendConfig("mode", "auto")) == []
     peer.replies("session/new", {"sessionId": SESSION, "modes": MODES})
     assert peer.sent[0]["method"] == "session/set_mode"
     told = only(Config, peer.replies("session/set_mode", {}))
@@ -263,7 +263,7 @@ def test_a_setting_wished_for_before_the_session_is_open_is_kept(peer: Peer) -> 
 
 
 def test_a_prompt_before_the_session_is_open_is_held(peer: Peer) -> None:
-    peer.prompt(text="hello\nthere")
+    peer.send_input(text="hello\nthere")
     assert peer.sent == []
     peer.open()
     (message,) = peer.sent
@@ -280,7 +280,7 @@ def test_attachments_are_links(peer: Peer) -> None:
         {"uri": "https://x.test/y", "name": "Y"},
         {},
     )
-    peer.order(SendPrompt(1, "m1", "see", attachments))
+    peer.order(SendInput(1, "m1", "see", attachments))
     assert peer.sent[0]["params"]["prompt"][1:] == [
         {"type": "resource_link", "uri": "file:///srv/site/a%20b.txt", "name": "a%20b.txt", "mimeType": "text/plain"},
         {"type": "resource_link", "uri": "https://x.test/y", "name": "Y"},
@@ -289,15 +289,15 @@ def test_attachments_are_links(peer: Peer) -> None:
 
 def test_an_empty_prompt_is_never_sent(peer: Peer) -> None:
     peer.open()
-    finished = only(TurnFinished, peer.order(SendPrompt(1, "m1", "")))
+    finished = only(TurnFinished, peer.order(SendInput(1, "m1", "")))
     assert (finished.stop_reason, finished.error_code) == ("failed", "empty_prompt")
     assert peer.sent == []
 
 
 def test_a_second_prompt_waits_for_the_end_of_the_first(peer: Peer) -> None:
     peer.open()
-    peer.prompt(1)
-    peer.prompt(2, "then this")
+    peer.send_input(1)
+    peer.send_input(2, "then this")
     assert peer.sent == []
     assert only(TurnFinished, peer.ends()).turn == 1
     assert peer.sent[0]["params"]["prompt"][0]["text"] == "then this"
@@ -317,7 +317,7 @@ def test_a_second_prompt_waits_for_the_end_of_the_first(peer: Peer) -> None:
 )
 def test_stop_reasons_are_translated(peer: Peer, theirs: str, ours: str) -> None:
     peer.open()
-    peer.prompt()
+    peer.send_input()
     assert only(TurnFinished, peer.ends(theirs)).stop_reason == ours
 
 
@@ -337,7 +337,7 @@ def test_a_failed_prompt_says_what_it_means_for_the_session(
     peer: Peer, code: int, message: str, expected: str, poisoned: bool
 ) -> None:
     peer.open()
-    peer.prompt()
+    peer.send_input()
     finished = only(TurnFinished, peer.fails("session/prompt", code, message, {"details": "the details"}))
     assert (finished.stop_reason, finished.error_code, finished.poisoned) == ("failed", expected, poisoned)
     assert finished.error_message == f"{message.removeprefix('Internal error: ')}: the details"
@@ -348,7 +348,7 @@ def test_a_failed_prompt_says_what_it_means_for_the_session(
 
 def test_a_new_block_begins_with_another_kind_another_message_or_a_tool(peer: Peer) -> None:
     peer.open()
-    peer.prompt()
+    peer.send_input()
     observed = peer.updates(
         thought("hm"),
         text("a", messageId="1"),
@@ -375,7 +375,7 @@ def test_a_new_block_begins_with_another_kind_another_message_or_a_tool(peer: Pe
 
 def test_text_in_the_same_batch_as_the_end_of_its_turn_comes_before_it(peer: Peer) -> None:
     peer.open()
-    peer.prompt()
+    peer.send_input()
     observed = peer.says(
         update(text("last ")), update(text("words")), {"id": peer.id_of("session/prompt"), "result": {}}
     )
@@ -389,11 +389,11 @@ def test_content_with_no_prompt_in_flight_is_dropped(peer: Peer) -> None:
     assert peer.updates(text("[MODE_UPDATE] auto"), thought("x"), tool_call("t"), tool_update("t"), plan) == []
 
 
-def test_titles_usage_and_plans_are_taken(peer: Peer) -> None:
+def test_titles_and_plans_are_reported(peer: Peer) -> None:
     peer.open()
     title = {"sessionUpdate": "session_info_update", "title": "Colours"}
     assert only(Title, peer.updates(title, {"sessionUpdate": "session_info_update", "title": None})).by == "agent"
-    peer.prompt()
+    peer.send_input()
     entries = [{"content": "paint", "status": "completed", "priority": "high"}, {"content": "dry"}, "?"]
     plan = only(Plan, peer.updates({"sessionUpdate": "plan", "entries": entries}))
     assert [(entry.content, entry.status) for entry in plan.entries] == [("paint", "completed"), ("dry", "pending")]
@@ -401,14 +401,14 @@ def test_titles_usage_and_plans_are_taken(peer: Peer) -> None:
 
 def test_an_echo_of_the_prompt_is_not_shown(peer: Peer) -> None:
     peer.open()
-    peer.prompt()
+    peer.send_input()
     assert peer.updates({"sessionUpdate": "user_message_chunk", "content": {"type": "text", "text": "do it"}}) == []
 
 
 def test_the_cost_of_a_turn_is_what_the_agents_total_grew_by(peer: Peer) -> None:
     peer.open()
     for turn, total, cost in ((1, 0.25, 0.25), (2, 0.75, 0.5)):
-        peer.prompt(turn)
+        peer.send_input(turn)
         used = {"sessionUpdate": "usage_update", "used": 10, "size": 100, "cost": {"amount": total, "currency": "USD"}}
         assert only(Usage, peer.updates(used, used)).cost_usd == pytest.approx(cost)
         observed = peer.ends(usage={"inputTokens": 7, "outputTokens": 2, "cachedReadTokens": 1})
@@ -420,14 +420,14 @@ def test_the_cost_of_a_turn_is_what_the_agents_total_grew_by(peer: Peer) -> None
 def test_the_cost_of_the_first_turn_after_a_resume_is_unknown_and_not_the_whole_past(peer: Peer) -> None:
     peer.initialize(RESUME, sessionCapabilities={"resume": {}})
     peer.replies("session/resume", {})
-    peer.prompt()
+    peer.send_input()
     peer.updates({"sessionUpdate": "usage_update", "used": 1, "size": 2, "cost": {"amount": 9.0, "currency": "USD"}})
     assert only(TurnFinished, peer.ends()).cost_usd is None
 
 
-def test_usage_is_found_in_all_its_places(peer: Peer) -> None:
+def test_usage_is_found_wherever_agents_report_it(peer: Peer) -> None:
     peer.open()
-    peer.prompt()
+    peer.send_input()
     qwen = peer.updates(text("", _meta={"usage": {"inputTokens": 120, "outputTokens": 3}}))
     assert (only(Usage, qwen).input_tokens, only(Usage, qwen).output_tokens) == (120, 3)
     gemini = peer.ends(_meta={"quota": {"token_count": {"input_tokens": 130, "output_tokens": 20}}})
@@ -439,7 +439,7 @@ def test_usage_is_found_in_all_its_places(peer: Peer) -> None:
 
 def test_a_tool_is_announced_updated_and_closed_once(peer: Peer) -> None:
     peer.open()
-    peer.prompt()
+    peer.send_input()
     use = only(
         ToolUse,
         peer.updates(tool_call("t", name="Write", kind="edit", title="Preparing", status="pending", rawInput={})),
@@ -458,9 +458,9 @@ def test_a_tool_is_announced_updated_and_closed_once(peer: Peer) -> None:
     assert [type(one) for one in peer.ends()] == [TurnFinished]
 
 
-def test_the_raw_output_stands_in_for_missing_content(peer: Peer) -> None:
+def test_the_raw_output_replaces_missing_content(peer: Peer) -> None:
     peer.open()
-    peer.prompt()
+    peer.send_input()
     first = peer.updates(tool_call("a", kind="read", status="completed", rawOutput={"lines": 2}))
     assert [type(one) for one in first] == [ToolUse, ToolResult]
     assert only(ToolResult, first).content == '{"lines":2}'
@@ -472,18 +472,18 @@ def test_the_raw_output_stands_in_for_missing_content(peer: Peer) -> None:
 
 def test_tools_that_the_agent_leaves_open_are_closed_as_failed(peer: Peer) -> None:
     peer.open()
-    peer.prompt()
+    peer.send_input()
     peer.updates(tool_call("t", title="sleep"))
     result = only(ToolResult, peer.ends())
     assert (result.status, result.is_error, result.content) == ("failed", True, "left open by the agent")
 
 
-def test_what_an_old_tool_still_says_is_not_of_the_next_turn(peer: Peer) -> None:
+def test_late_output_of_a_tool_is_not_part_of_the_next_turn(peer: Peer) -> None:
     peer.open()
-    peer.prompt(1)
+    peer.send_input(1)
     peer.updates(tool_call("t", title="sleep"))
     peer.ends("cancelled")
-    peer.prompt(2)
+    peer.send_input(2)
     assert peer.updates(tool_update("t", status="completed")) == []
     assert only(ToolUse, peer.updates(tool_call("t", title="again"))).turn == 2
 
@@ -494,7 +494,7 @@ def test_what_an_old_tool_still_says_is_not_of_the_next_turn(peer: Peer) -> None
 def test_cancel_is_sent_only_while_a_prompt_is_outstanding(peer: Peer) -> None:
     peer.open()
     assert peer.order(CancelTurn(1)) == [] and peer.sent == []
-    peer.prompt()
+    peer.send_input()
     for _ in range(2):
         peer.order(CancelTurn(1))
         assert peer.sent == [{"jsonrpc": "2.0", "method": "session/cancel", "params": {"sessionId": SESSION}}]
@@ -504,7 +504,7 @@ def test_cancel_is_sent_only_while_a_prompt_is_outstanding(peer: Peer) -> None:
 
 def test_an_error_after_a_cancel_is_a_cancelled_turn(peer: Peer) -> None:
     peer.open()
-    peer.prompt()
+    peer.send_input()
     peer.order(CancelTurn(1))
     finished = only(TurnFinished, peer.fails("session/prompt", -32603, "'NoneType' object"))
     assert (finished.stop_reason, finished.error_code) == ("cancelled", None)
@@ -512,15 +512,15 @@ def test_an_error_after_a_cancel_is_a_cancelled_turn(peer: Peer) -> None:
 
 def test_a_prompt_that_still_waits_is_cancelled_without_the_agent(peer: Peer) -> None:
     peer.initialize(StartSession("/srv/site"))
-    peer.prompt()
+    peer.send_input()
     assert only(TurnFinished, peer.order(CancelTurn(1))).stop_reason == "cancelled"
     peer.replies("session/new", {"sessionId": SESSION})
     assert peer.sent == []
 
 
-def test_closing_interrupts_and_says_goodbye_if_the_agent_knows_how(peer: Peer) -> None:
+def test_closing_interrupts_and_closes_the_session_if_the_agent_supports_it(peer: Peer) -> None:
     peer.open(sessionCapabilities={"close": {}})
-    peer.prompt()
+    peer.send_input()
     peer.asks_permission(0)
     withdrawn = peer.order(CloseSession())
     assert [type(one) for one in withdrawn] == [PromptWithdrawn]
@@ -531,10 +531,10 @@ def test_closing_interrupts_and_says_goodbye_if_the_agent_knows_how(peer: Peer) 
     assert plain.sent == []
 
 
-# Strangers ----------------------------------------------------------------------------------------------------------
+# Unknown and invalid messages ---------------------------------------------------------------------------------------
 
 
-def test_what_is_not_understood_is_told_once_for_each_kind_and_kept_as_it_came(peer: Peer) -> None:
+def test_unknown_messages_are_reported_once_per_kind_and_stored_unchanged(peer: Peer) -> None:
     peer.open()
     kinds = [{"sessionUpdate": kind} for kind in ("state_update", "state_update", "_vendor")]
     noise = all_of(Noise, peer.updates(*kinds))
@@ -545,7 +545,7 @@ def test_what_is_not_understood_is_told_once_for_each_kind_and_kept_as_it_came(p
     assert [one.told for one in all_of(Noise, peer.updates(text("x"), text("y"), session="another"))] == [True, False]
 
 
-def test_of_what_is_not_understood_only_so_much_is_kept(peer: Peer) -> None:
+def test_only_a_limited_number_of_unknown_messages_is_stored(peer: Peer) -> None:
     peer.open()
     kept = all_of(Noise, peer.lines(*[b"z" * 100_000] * 200))
     assert len(kept) == 100 and {len(one.raw) for one in kept} == {16 * 1024}
@@ -559,9 +559,9 @@ def test_unknown_requests_are_answered_and_unknown_notifications_are_not(peer: P
     assert (reply["id"], reply["error"]["code"]) == ("q", -32601)
 
 
-def test_the_agents_ids_are_not_ours(peer: Peer) -> None:
+def test_request_ids_of_the_agent_may_equal_ours(peer: Peer) -> None:
     peer.open()
-    peer.prompt()
+    peer.send_input()
     ours = peer.id_of("session/prompt")
     asked = peer.asks_permission(ours)
     assert asked.options
@@ -571,15 +571,15 @@ def test_the_agents_ids_are_not_ours(peer: Peer) -> None:
 
 def test_late_and_unknown_replies_are_ignored(peer: Peer) -> None:
     peer.open()
-    peer.prompt()
+    peer.send_input()
     assert peer.says({"id": 99, "result": {}}, {"id": None, "error": {"code": -32700}}, {"id": "0", "result": {}}) == []
     peer.ends()
     assert peer.ends() == []
 
 
-def test_half_an_emoji_does_not_cost_the_rest_of_the_line(peer: Peer) -> None:
+def test_half_an_emoji_does_not_lose_the_rest_of_the_line(peer: Peer) -> None:
     peer.open()
-    peer.prompt()
+    peer.send_input()
     line = json.dumps({"jsonrpc": "2.0", **update(text("ok \ud83d and on"))}).encode()
     assert only(AssistantText, peer.lines(line)).delta == "ok \ufffd and on"
     broken = json.dumps({"jsonrpc": "2.0", **update(text("caf?"))}).encode().replace(b"?", b"\xe9")
@@ -588,13 +588,13 @@ def test_half_an_emoji_does_not_cost_the_rest_of_the_line(peer: Peer) -> None:
 
 def test_a_line_of_a_megabyte_is_one_delta(peer: Peer) -> None:
     peer.open()
-    peer.prompt()
+    peer.send_input()
     assert len(only(AssistantText, peer.updates(text("x" * 1_000_000))).delta) == 1_000_000
 
 
-def test_a_value_that_is_nested_beyond_reason_is_left_out(peer: Peer) -> None:
+def test_a_value_that_is_nested_too_deeply_is_left_out(peer: Peer) -> None:
     peer.open()
-    peer.prompt()
+    peer.send_input()
     deep = b'{"method":"session/update","params":{"sessionId":"session-1","update":{"sessionUpdate":"tool_call",'
     deep += b'"toolCallId":"t","rawInput":' + b"[" * 300 + b"]" * 300 + b"}}}"
     assert [type(one) for one in peer.lines(deep)] == [Noise]

@@ -1,4 +1,4 @@
-"""What real agents said, played to the acp driver: nothing lost, nothing left open."""
+"""Captures of real agents, played to the acp driver: nothing is lost, and nothing stays open."""
 
 import json
 from typing import ClassVar
@@ -11,7 +11,7 @@ from perdure.drivers.base import (
     Noise,
     PromptWithdrawn,
     ResumeRefused,
-    SendPrompt,
+    SendInput,
     SessionOpened,
     StartSession,
     TurnFinished,
@@ -27,16 +27,16 @@ def runs(name: str) -> list[tuple[captures.Play, Run]]:
 
 
 def reopened(name: str) -> tuple[captures.Play, Run]:
-    """The first session of a capture that was loaded or resumed."""
+    """Return the first session of a capture that was loaded or resumed."""
     for session, run in runs(name):
         start = session.moves[0]
         if isinstance(start, StartSession) and start.native_session_id is not None:
             return session, run
-    raise AssertionError(f"{name} reopens no session")
+    raise AssertionError(f"{name} resumes no session")
 
 
 @pytest.mark.parametrize("name", CAPTURES)
-def test_every_prompt_that_was_answered_ends_exactly_once(name: str) -> None:
+def test_every_answered_prompt_ends_exactly_once(name: str) -> None:
     seen = 0
     for session, run in runs(name):
         ended = [event.turn for event in run.observations if isinstance(event, TurnFinished)]
@@ -67,7 +67,7 @@ def test_every_tool_of_a_finished_turn_is_announced_and_closed_once(name: str) -
 
 
 @pytest.mark.parametrize("name", CAPTURES)
-def test_every_request_of_an_agent_gets_one_answer_and_no_permission_an_error(name: str) -> None:
+def test_every_request_of_an_agent_gets_one_answer_and_no_permission_request_an_error(name: str) -> None:
     for session, run in runs(name):
         messages = [json.loads(line) for line in run.lines]
         answers = [message["id"] for message in messages if "method" not in message]
@@ -89,30 +89,30 @@ def test_only_one_prompt_is_in_flight(name: str) -> None:
             assert in_flight in (0, 1)
 
 
-def test_a_replay_that_goes_on_after_the_reply_is_not_the_new_turn() -> None:
+def test_a_replay_that_continues_after_the_reply_is_not_the_new_turn() -> None:
     session, run = reopened("gemini-load3-next-minute")
     assert next(event for event in run.observations if isinstance(event, SessionOpened)).resumed
     assert session.texts == {1: "RECALLED: PELICAN"}
     assert not [event for event in run.observations if isinstance(event, ToolUse)]
 
 
-def test_a_replay_is_dropped_even_with_the_prompt_already_waiting() -> None:
+def test_a_replay_is_dropped_even_if_the_prompt_is_already_waiting() -> None:
     session, _ = reopened("gemini-load3-next-minute")
-    prompt = next(move for move in session.moves if isinstance(move, SendPrompt))
-    moves = [move for move in session.moves if move is not prompt]
-    run = play(AcpDriver(), [moves[0], prompt, *moves[1:]])
+    first_input = next(move for move in session.moves if isinstance(move, SendInput))
+    moves = [move for move in session.moves if move is not first_input]
+    run = play(AcpDriver(), [moves[0], first_input, *moves[1:]])
     assert "".join(e.delta for e in run.observations if isinstance(e, AssistantText)) == "RECALLED: PELICAN"
     assert len([event for event in run.observations if isinstance(event, TurnFinished)]) == 1
 
 
-def test_a_load_that_the_agent_refuses_is_told_with_its_reason() -> None:
+def test_a_refused_load_is_reported_with_its_reason() -> None:
     refused = [e for _, run in runs("gemini-resume") for e in run.observations if isinstance(e, ResumeRefused)]
     assert refused and "No previous sessions found" in refused[0].reason
 
 
-def test_a_resume_that_makes_another_session_is_refused() -> None:
+def test_a_resume_that_creates_another_session_is_refused() -> None:
     refused = [e for _, run in runs("hermes-resume") for e in run.observations if isinstance(e, ResumeRefused)]
-    assert [event.reason for event in refused if "another session" in event.reason]
+    assert [event.reason for event in refused if "a different session" in event.reason]
 
 
 def test_permissions_of_all_agents_offer_an_allowing_and_a_rejecting_option() -> None:
@@ -133,12 +133,12 @@ def test_permissions_of_all_agents_offer_an_allowing_and_a_rejecting_option() ->
     assert all(event.input is not None for event in vibe), "vibe's request has only the id of its tool"
 
 
-def test_a_permission_that_the_agent_takes_back_is_withdrawn() -> None:
+def test_a_permission_request_that_the_agent_cancels_is_withdrawn() -> None:
     for name in ("claude-perm", "codex-perm"):
         assert [e for _, run in runs(name) for e in run.observations if isinstance(e, PromptWithdrawn)]
 
 
-def test_questions_of_claude_and_codex_are_one_question_with_choices() -> None:
+def test_a_question_of_claude_or_codex_is_one_question_with_choices() -> None:
     for name in ("claude-elicit", "codex-elicit-plan"):
         asked = [e for _, run in runs(name) for e in run.observations if isinstance(e, PendingPrompt) and e.questions]
         (question,) = asked[0].questions
@@ -154,7 +154,7 @@ def test_a_banner_instead_of_the_protocol_is_noise() -> None:
     assert len(told) == 1 and "no longer maintained" in told[0].sample
 
 
-def test_what_is_remembered_stays_small() -> None:
+def test_the_stored_state_stays_small() -> None:
     for name in CAPTURES:
         for session in captures.plays(name):
             assert len(session.conversation.dump()) < 16_000, name

@@ -1,4 +1,4 @@
-"""Most lines are a piece of text, and are read in a shorter way: it must come to the same as reading them with care."""
+"""The fast path for lines that are a piece of text: it must have the same result as the full decoder."""
 
 import json
 from typing import Any
@@ -46,10 +46,10 @@ def lines(draw: st.DrawFn) -> bytes:
 
 
 def working() -> bytes:
-    """The memory of a conversation in which a prompt is in flight."""
+    """Return the state of a conversation with an input in flight."""
     peer = Peer()
     peer.open()
-    peer.prompt()
+    peer.send_input()
     return peer.dump
 
 
@@ -59,13 +59,13 @@ def played(dump: bytes, batches: list[list[bytes]]) -> list[tuple[Step, bytes]]:
     steps = []
     for batch in batches:
         step = talk.receive(batch)
-        assert talk.dump() == memory.dump(talk._state), "what is remembered is what would be dumped"
+        assert talk.dump() == memory.dump(talk._state), "the cached dump must be current"
         steps.append((step, talk.dump()))
     return steps
 
 
 @given(batches=st.lists(st.lists(lines(), max_size=4), max_size=6))
-def test_text_that_is_read_in_one_go_means_the_same_as_text_that_is_read_with_care(batches: list[list[bytes]]) -> None:
+def test_the_fast_path_has_the_same_result_as_the_full_decoder(batches: list[list[bytes]]) -> None:
     dump = working()
     shortly = played(dump, batches)
     with pytest.MonkeyPatch.context() as patch:

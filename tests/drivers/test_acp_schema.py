@@ -1,4 +1,4 @@
-"""All that we send, against the published schema of the protocol."""
+"""Everything that we send conforms to the published schema of the protocol."""
 
 import json
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from perdure.drivers.acp import AcpDriver
-from perdure.drivers.base import AnswerPrompt, CancelTurn, CloseSession, SendPrompt, SetConfig, StartSession
+from perdure.drivers.base import CancelTurn, CloseSession, SendAnswer, SendConfig, SendInput, StartSession
 from tests.conformance.drivers import play
 from tests.drivers import captures
 from tests.drivers.acp_peer import SESSION, Json, Peer
@@ -22,11 +22,11 @@ PARAMS = {
     "session/set_mode": "SetSessionModeRequest",
 }
 OUTSIDE = ("_perdure/settled", "session/set_model")
-"""An extension of ours, and a method that the schema dropped and agents still have."""
+"""Our own extension, and a method that the schema dropped but agents still have."""
 
 
 def check(message: Json, asked: dict[Any, str]) -> None:
-    """`asked` are the agent's requests, by id."""
+    """Check a message. `asked` has the agent's requests, by id."""
     method = message.get("method")
     if method is None:
         if "error" in message:
@@ -45,16 +45,16 @@ def check(message: Json, asked: dict[Any, str]) -> None:
 
 
 def valid(model: str, body: Any) -> None:
-    # Takes a second, which every worker would spend.
+    # Imported here, because the import takes a second and every worker would spend it.
     from acp import schema
 
     found = getattr(schema, model).model_validate(body)
-    # What the schema doesn't know it drops, so a field with a wrong name shows as a missing one.
+    # The schema drops unknown fields, so a misspelled field shows up as a missing one.
     assert found.model_dump(mode="json", by_alias=True, exclude_unset=True) == body
 
 
 @pytest.mark.parametrize("name", [name for name in captures.names() if name != "kimi-start"])
-def test_what_is_sent_to_real_agents_fits_the_schema(name: str) -> None:
+def test_messages_to_real_agents_fit_the_schema(name: str) -> None:
     for session in captures.plays(name):
         said = [json.loads(move) for move in session.moves if isinstance(move, bytes)]
         asked = {message["id"]: message["method"] for message in said if "method" in message and "id" in message}
@@ -75,13 +75,13 @@ def test_every_kind_of_message_fits_the_schema() -> None:
         sessionCapabilities={"close": {}},
     )
     attachments = ({"path": "/srv/site/a.png", "mime_type": "image/png", "size": 3},)
-    peer.order(SendPrompt(1, "m", "look", attachments))
-    peer.order(AnswerPrompt(peer.asks_permission(0).prompt_id, {"option_id": "yes"}))
+    peer.order(SendInput(1, "m", "look", attachments))
+    peer.order(SendAnswer(peer.asks_permission(0).prompt_id, {"option_id": "yes"}))
     form = {"properties": {"a": {"type": "array", "items": {"enum": ["x", "y"]}}, "b": {"type": "integer"}}}
     params = {"sessionId": SESSION, "mode": "form", "message": "?", "requestedSchema": form}
     peer.says({"id": 1, "method": "elicitation/create", "params": params})
-    peer.order(AnswerPrompt("L-2", {"answers": {"a": ["x"], "b": "4"}}))
-    peer.order(SetConfig("mode", "y"))
+    peer.order(SendAnswer("L-2", {"answers": {"a": ["x"], "b": "4"}}))
+    peer.order(SendConfig("mode", "y"))
     peer.order(CancelTurn(1))
     peer.order(CloseSession())
     asked = {0: "session/request_permission", 1: "elicitation/create"}

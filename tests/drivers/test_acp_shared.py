@@ -1,4 +1,4 @@
-"""Several sessions in one ACP process: each protocol half heeds what is meant for it, and nothing else."""
+"""Several sessions in one ACP process: each conversation handles only its own messages."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from perdure.drivers.base import (
     CloseSession,
     Noise,
     ResumeRefused,
-    SendPrompt,
+    SendInput,
     SessionOpened,
     StartFailed,
     StartSession,
@@ -20,7 +20,7 @@ def peer() -> Peer:
     return Peer()
 
 
-def test_a_second_session_joins_without_another_handshake_and_numbers_its_requests_apart(peer: Peer) -> None:
+def test_a_second_session_joins_without_another_handshake_and_uses_its_own_request_ids(peer: Peer) -> None:
     peer.open(StartSession("/srv/site", options={"shared": True}), loadSession=True)
     second = peer.joined(3)
     second.order(StartSession("/srv/site", options={"shared": True}))
@@ -30,9 +30,9 @@ def test_a_second_session_joins_without_another_handshake_and_numbers_its_reques
     assert opened.capabilities["loadSession"] is True
 
 
-def test_what_is_meant_for_another_session_of_the_process_is_left_alone(peer: Peer) -> None:
+def test_messages_of_other_sessions_in_the_process_are_ignored(peer: Peer) -> None:
     peer.open(StartSession("/srv/site", options={"shared": True}))
-    peer.prompt()
+    peer.send_input()
     params = {"sessionId": "session-2", "toolCall": {"toolCallId": "t"}, "options": []}
     others = [{"id": "q", "method": "session/request_permission", "params": params}]
     assert peer.says(*others) == [] and peer.sent == []
@@ -40,7 +40,7 @@ def test_what_is_meant_for_another_session_of_the_process_is_left_alone(peer: Pe
     assert only(TurnFinished, peer.ends()).stop_reason == "end_turn"
 
 
-def test_of_what_concerns_no_session_one_of_them_tells(peer: Peer) -> None:
+def test_messages_without_a_session_are_reported_by_one_conversation(peer: Peer) -> None:
     peer.open(StartSession("/srv/site", options={"shared": True}))
     second = peer.joined(1)
     unknown = {"id": "q", "method": "craft/drain", "params": {}}
@@ -60,7 +60,7 @@ def test_the_id_of_another_open_session_is_refused_and_nothing_is_sent_to_it(pee
     peer.open(SHARED)
     second = peer.joined(1)
     second.order(SHARED)
-    second.order(SendPrompt(turn=1, message_id="m", text="hello"))
+    second.order(SendInput(turn=1, message_id="m", text="hello"))
     second.taken = {"session-1"}
     found = second.replies("session/new", {"sessionId": "session-1"})
     assert only(SessionOpened, found).native_session_id == "session-1"
@@ -71,7 +71,7 @@ def test_the_id_of_another_open_session_is_refused_and_nothing_is_sent_to_it(pee
     assert second.updates(text("not ours")) == []
 
 
-def test_the_session_of_another_is_not_opened_again_beside_it(peer: Peer) -> None:
+def test_a_native_session_open_in_the_process_is_not_resumed_again(peer: Peer) -> None:
     peer.open(SHARED, loadSession=True)
     second = peer.joined(1)
     second.order(StartSession("/srv/site", native_session_id="session-1", options={"shared": True}))
@@ -81,7 +81,7 @@ def test_the_session_of_another_is_not_opened_again_beside_it(peer: Peer) -> Non
     assert only(SessionOpened, second.replies("session/new", {"sessionId": "session-2"})).resumed is False
 
 
-def test_a_session_that_is_being_loaded_is_taken_for_all_others_of_the_process(peer: Peer) -> None:
+def test_a_session_that_is_being_loaded_is_unavailable_to_others_in_the_process(peer: Peer) -> None:
     peer.open(SHARED, loadSession=True)
     again = StartSession("/srv/site", native_session_id="old", options={"shared": True})
     first, second = peer.joined(1), peer.joined(2)

@@ -1,4 +1,4 @@
-"""The claude drivers, rule by rule: the command line, opening, prompting, speaking, ending."""
+"""The claude drivers, rule by rule: the command line, opening, sending, speaking, ending."""
 
 import json
 from typing import Any
@@ -22,7 +22,7 @@ from perdure.drivers.base import (
     CloseSession,
     Noise,
     ResumeRefused,
-    SendPrompt,
+    SendInput,
     SessionOpened,
     StartFailed,
     StartSession,
@@ -78,7 +78,7 @@ def test_the_same_order_gives_the_same_flags_and_only_the_session_differs() -> N
         assert flag in new
 
 
-def test_settings_of_the_project_count_only_if_they_are_trusted() -> None:
+def test_settings_of_the_project_are_used_only_if_they_are_trusted() -> None:
     def sources(**options: Any) -> str:
         line = line_of(StartSession("/srv/site", options=options))
         return line[line.index("--setting-sources") + 1]
@@ -87,18 +87,18 @@ def test_settings_of_the_project_count_only_if_they_are_trusted() -> None:
     assert sources(trust_project_settings=True) == "user,project,local"
 
 
-def test_what_is_no_mode_and_no_model_is_not_passed_on() -> None:
+def test_invalid_modes_and_models_are_not_passed_on() -> None:
     line = line_of(StartSession("/srv/site", model="--dangerous", mode="bogus"))
     assert "--dangerous" not in line and "bogus" not in line
 
 
-def test_a_person_can_not_choose_what_only_the_configuration_may() -> None:
+def test_a_person_cannot_choose_what_only_the_configuration_may_set() -> None:
     chosen = {"trust_project_settings": True, "extra_args": ["--add-dir", "/"], "skip_permissions": True}
     line = line_of(StartSession("/srv/site", mode="bypassPermissions", config=chosen))
     assert line == line_of(StartSession("/srv/site"))
 
 
-def test_permissions_are_skipped_only_where_a_project_says_so() -> None:
+def test_permissions_are_skipped_only_if_the_project_allows_it() -> None:
     allowed = {"skip_permissions": True}
     assert "bypassPermissions" in line_of(StartSession("/srv/site", options=allowed))
     assert "plan" in line_of(StartSession("/srv/site", mode="plan", options=allowed))
@@ -128,7 +128,7 @@ def test_mcp_servers_come_from_the_configuration() -> None:
     assert "--mcp-config" not in line_of(StartSession("/srv/site", options={"mcp_servers": {}}))
 
 
-def test_a_new_process_is_told_what_was_allowed_for_the_session() -> None:
+def test_a_new_process_gets_the_permissions_granted_for_the_session() -> None:
     line = line_of(StartSession("/srv/site", options={"granted": ["Bash(touch x)", "Edit"]}))
     at = line.index("--allowedTools")
     assert line[at + 1 : at + 3] == ["Bash(touch x)", "Edit"]
@@ -140,7 +140,7 @@ def test_a_new_process_is_told_what_was_allowed_for_the_session() -> None:
 def test_the_session_is_open_when_the_handshake_is_answered(peer: Peer) -> None:
     peer.order(StartSession("/srv/site"))
     assert [message["request"]["subtype"] for message in peer.sent] == ["initialize"]
-    peer.order(SendPrompt(1, "m1", "hello"))
+    peer.order(SendInput(1, "m1", "hello"))
     assert peer.sent == []
     models = [{"value": "default", "displayName": "Default", "resolvedModel": "claude-opus-5"}]
     seen = peer.replies("initialize", {"models": models, "commands": [{"name": "init"}, {"name": "clear"}]})
@@ -148,27 +148,27 @@ def test_the_session_is_open_when_the_handshake_is_answered(peer: Peer) -> None:
     assert (opened.native_session_id, opened.resumed) == (SESSION, False)
     assert opened.models is not None and opened.models["availableModels"][0]["modelId"] == "default"
     assert only(Config, seen).value == [{"name": "init", "description": ""}]
-    (prompt,) = peer.sent
-    assert prompt["message"] == {"role": "user", "content": "hello"}
-    assert prompt["uuid"]
+    (sent,) = peer.sent
+    assert sent["message"] == {"role": "user", "content": "hello"}
+    assert sent["uuid"]
 
 
-def test_a_resume_is_open_under_the_id_that_was_asked_for(peer: Peer) -> None:
+def test_a_resumed_session_has_the_requested_id(peer: Peer) -> None:
     assert only(SessionOpened, peer.open(RESUME)).resumed
 
 
-def test_a_lost_session_is_refused_and_the_prompt_forgotten(peer: Peer) -> None:
+def test_resuming_a_lost_session_is_refused_and_its_prompt_dropped(peer: Peer) -> None:
     peer.order(RESUME)
-    peer.order(SendPrompt(1, "m1", "hello"))
+    peer.order(SendInput(1, "m1", "hello"))
     seen = peer.says(failed("", subtype="error_during_execution", errors=["No conversation found with session ID: x"]))
     refused = only(ResumeRefused, seen)
     assert refused.reason.startswith("No conversation found") and not refused.reopens
     assert peer.replies("initialize") == [] and peer.sent == []
 
 
-def test_a_session_that_is_lost_after_the_handshake_is_refused_too(peer: Peer) -> None:
+def test_resuming_a_session_lost_after_the_handshake_is_refused_too(peer: Peer) -> None:
     peer.open(RESUME)
-    peer.order(SendPrompt(1, "m1", "hello"))
+    peer.order(SendInput(1, "m1", "hello"))
     assert [type(one) for one in peer.says(failed("No conversation found with session ID: x"))] == [ResumeRefused]
 
 
@@ -188,18 +188,18 @@ def test_a_process_has_one_session(peer: Peer) -> None:
     assert only(StartFailed, peer.order(StartSession("/srv/site"))).code == "one_session"
 
 
-def test_a_resume_into_a_copy_is_followed(peer: Peer) -> None:
+def test_a_resume_that_continues_in_a_copy_uses_the_copy(peer: Peer) -> None:
     peer.open(RESUME)
-    peer.prompted()
+    peer.send_input()
     opened = only(SessionOpened, peer.says(init("copy", claude_code_version="2.0.1")))
     assert (opened.native_session_id, opened.resumed) == ("copy", True)
     assert opened.capabilities == {"can_resume": True, "version": "2.0.1"}
 
 
-def test_a_session_that_the_agent_leaves_later_is_not_used_again(peer: Peer) -> None:
-    peer.prompted()
+def test_a_native_session_that_the_agent_leaves_later_is_not_reused(peer: Peer) -> None:
+    peer.send_input()
     peer.says(init(), result())
-    peer.prompted(turn=2)
+    peer.send_input(turn=2)
     seen = peer.says(init("other"), result())
     assert only(TurnFinished, seen).poisoned
     assert "native_session_changed" in [one.code for one in all_of(System, seen)]
@@ -209,8 +209,8 @@ def test_a_session_that_the_agent_leaves_later_is_not_used_again(peer: Peer) -> 
 
 
 def test_one_prompt_is_in_flight_and_the_next_follows_its_end(peer: Peer) -> None:
-    peer.prompted()
-    peer.order(SendPrompt(2, "m2", "second"))
+    peer.send_input()
+    peer.order(SendInput(2, "m2", "second"))
     assert peer.sent == []
     assert only(TurnFinished, peer.says(result())).turn == 1
     assert [message["message"]["content"] for message in peer.sent] == ["second"]
@@ -224,39 +224,39 @@ def test_a_message_has_another_uuid_in_another_process() -> None:
         request = f"{launch}-r0"
         reply = {"type": "control_response", "response": {"subtype": "success", "request_id": request, "response": {}}}
         conversation.receive([json.dumps(reply).encode()])
-        uuids.add(json.loads(conversation.perform(SendPrompt(1, "m1", "go")).lines[0])["uuid"])
+        uuids.add(json.loads(conversation.perform(SendInput(1, "m1", "go")).lines[0])["uuid"])
     assert len(uuids) == 2
 
 
 def test_images_are_sent_and_other_files_mentioned(peer: Peer) -> None:
     peer.open()
     image = {"media_type": "image/png", "data": "aGk="}
-    peer.order(SendPrompt(1, "m1", "look", (image, {"path": "/srv/site/a.pdf"}, {"name": "nowhere"})))
+    peer.order(SendInput(1, "m1", "look", (image, {"path": "/srv/site/a.pdf"}, {"name": "nowhere"})))
     blocks = peer.sent[0]["message"]["content"]
     assert blocks[0] == {"type": "image", "source": {"type": "base64", **image}}
     assert blocks[1] == {"type": "text", "text": "look\n[Attached: /srv/site/a.pdf]"}
 
 
-def test_text_that_begins_with_a_slash_is_no_command_unless_the_agent_lists_it(peer: Peer) -> None:
+def test_text_that_starts_with_a_slash_is_a_command_only_if_the_agent_lists_it(peer: Peer) -> None:
     peer.open(commands=[{"name": "compact"}, {"name": "clear"}])
-    peer.order(SendPrompt(1, "m1", "/compact now"))
+    peer.order(SendInput(1, "m1", "/compact now"))
     assert peer.sent[0]["message"]["content"] == "/compact now"
     peer.says(result())
-    peer.order(SendPrompt(2, "m2", "/etc is full"))
+    peer.order(SendInput(2, "m2", "/etc is full"))
     content = peer.sent[0]["message"]["content"]
     assert content.endswith("/etc is full") and not content.lstrip().startswith("/")
     peer.says(result())
-    refused = only(TurnFinished, peer.order(SendPrompt(3, "m3", " /clear")))
+    refused = only(TurnFinished, peer.order(SendInput(3, "m3", " /clear")))
     assert (refused.turn, refused.stop_reason, refused.error_code) == (3, "failed", "command_refused")
     picture = {"mime_type": "image/png", "data": "aGk="}
-    alone = only(TurnFinished, peer.order(SendPrompt(4, "m4", "/compact", (picture,))))
+    alone = only(TurnFinished, peer.order(SendInput(4, "m4", "/compact", (picture,))))
     assert alone.error_code == "command_refused" and not refused.sent and not alone.sent
     assert peer.sent == []
 
 
-def test_an_empty_prompt_fails_at_once(peer: Peer) -> None:
+def test_an_empty_prompt_fails_immediately(peer: Peer) -> None:
     peer.open()
-    assert only(TurnFinished, peer.order(SendPrompt(1, "m1", ""))).error_code == "empty_prompt"
+    assert only(TurnFinished, peer.order(SendInput(1, "m1", ""))).error_code == "empty_prompt"
 
 
 def test_half_an_emoji_reaches_the_agent_as_json() -> None:
@@ -268,59 +268,59 @@ def test_half_an_emoji_reaches_the_agent_as_json() -> None:
 # Speaking -----------------------------------------------------------------------------------------------------------
 
 
-def test_text_in_pieces_and_then_whole_is_shown_once(peer: Peer) -> None:
-    peer.prompted()
+def test_text_sent_in_pieces_and_then_whole_is_shown_once(peer: Peer) -> None:
+    peer.send_input()
     seen = peer.says(start("a"), piece("I "), piece("am."), whole("a", text("I am.")), result(result="I am."))
     assert deltas(seen) == [(0, "I am.")]
 
 
-def test_of_the_whole_text_only_what_the_pieces_lacked_is_added(peer: Peer) -> None:
-    peer.prompted()
+def test_only_the_missing_part_of_the_whole_text_is_added(peer: Peer) -> None:
+    peer.send_input()
     assert deltas(peer.says(start("a"), piece("I "))) == [(0, "I ")]
     assert deltas(peer.says(whole("a", text("I am.")))) == [(0, "am.")]
 
 
-def test_thinking_and_text_are_blocks_of_their_own(peer: Peer) -> None:
-    peer.prompted()
+def test_thinking_and_text_are_separate_blocks(peer: Peer) -> None:
+    peer.send_input()
     thought = {"type": "thinking", "thinking": "Hm."}
     seen = peer.says(start("a"), piece("Hm.", 0, True), whole("a", thought), piece("Yes", 1), whole("a", text("Yes")))
     assert only(AssistantThinking, seen).delta == "Hm."
     assert deltas(seen) == [(1, "Yes")]
 
 
-def test_a_blank_block_that_never_comes_whole_is_no_loss(peer: Peer) -> None:
-    peer.prompted()
+def test_a_blank_block_that_is_never_repeated_whole_is_not_reported_as_lost(peer: Peer) -> None:
+    peer.send_input()
     seen = peer.says(start("a"), piece("\n\n"), whole("a", tool_use("t")), tool_result("t", ""), start("b"))
     assert all_of(System, seen) == []
 
 
-def test_a_broken_stream_that_is_answered_again_is_told(peer: Peer) -> None:
-    peer.prompted()
+def test_an_answer_repeated_after_a_broken_stream_is_reported(peer: Peer) -> None:
+    peer.send_input()
     seen = peer.says(start("a"), piece("Once upon"), whole("b", text("There was")), result())
     assert deltas(seen) == [(0, "Once upon"), (1, "There was")]
     assert only(System, seen).code == "preview_dropped"
 
 
-def test_an_answer_after_a_broken_stream_that_begins_alike_goes_on(peer: Peer) -> None:
-    peer.prompted()
+def test_an_answer_after_a_broken_stream_with_the_same_start_continues(peer: Peer) -> None:
+    peer.send_input()
     seen = peer.says(start("a"), piece("Once upon"), whole("b", text("Once upon a time")), result())
     assert "".join(delta for _, delta in deltas(seen)) == "Once upon a time"
     assert all_of(System, seen) == []
 
 
 def test_a_repeated_entry_is_dropped(peer: Peer) -> None:
-    peer.prompted()
+    peer.send_input()
     line = whole("a", text("once"), uuid="u1")
     assert deltas(peer.says(line, line)) == [(0, "once")]
 
 
 def test_an_answer_that_is_only_in_the_result_is_shown(peer: Peer) -> None:
-    peer.prompted()
+    peer.send_input()
     assert deltas(peer.says(result(result="all there is"))) == [(0, "all there is")]
 
 
 def test_half_an_emoji_in_a_piece_loses_nothing_else(peer: Peer) -> None:
-    peer.prompted()
+    peer.send_input()
     seen = peer.lines(json.dumps(start("a")).encode(), json.dumps(piece("hi \ud83d")).encode())
     assert deltas(seen) == [(0, "hi ")]
     assert deltas(peer.lines(json.dumps(piece(" there \ud83d")).encode())) == [(0, "\ufffd there ")]
@@ -328,7 +328,7 @@ def test_half_an_emoji_in_a_piece_loses_nothing_else(peer: Peer) -> None:
 
 
 def test_the_halves_of_an_emoji_in_two_pieces_are_shown_as_one(peer: Peer) -> None:
-    peer.prompted()
+    peer.send_input()
     pieces = (piece("\ud83d"), piece("\ude00"), piece(" and \ud83d"), piece("\ude01 too"))
     seen = [peer.lines(json.dumps(line).encode()) for line in (start("a"), *pieces)]
     assert [said for one in seen for _, said in deltas(one)] == ["\U0001f600", " and ", "\U0001f601 too"]
@@ -336,13 +336,13 @@ def test_the_halves_of_an_emoji_in_two_pieces_are_shown_as_one(peer: Peer) -> No
 
 
 def test_replayed_and_synthetic_user_lines_are_not_shown(peer: Peer) -> None:
-    peer.prompted()
+    peer.send_input()
     message = {"role": "user", "content": [text("[Request interrupted by user]")]}
     assert peer.says({"type": "user", "message": message}, {**tool_result("t", "x"), "isReplay": True}) == []
 
 
-def test_what_is_not_understood_is_told_once_for_each_kind_and_kept_as_it_came(peer: Peer) -> None:
-    peer.prompted()
+def test_unknown_messages_are_reported_once_per_kind_and_stored_unchanged(peer: Peer) -> None:
+    peer.send_input()
     seen = peer.lines(
         b"[SandboxDebug] x", b"[SandboxDebug] y", b'{"type":"novelty"}', b'{"type":"novelty","n":2}', b"[]", b""
     )
@@ -354,7 +354,7 @@ def test_what_is_not_understood_is_told_once_for_each_kind_and_kept_as_it_came(p
         '{"type":"novelty","n":2}',
         "[]",
     ]
-    assert [one.reason for one in noise if one.told] == ["not a JSON object", "a line of unknown type"]
+    assert [one.reason for one in noise if one.told] == ["not a JSON object", "an unknown type of line"]
     (note,) = all_of(Noise, peer.says({"type": "system", "subtype": "novelty"}))
     assert "novelty" in note.raw and not note.told
 
@@ -362,16 +362,16 @@ def test_what_is_not_understood_is_told_once_for_each_kind_and_kept_as_it_came(p
 # Working ------------------------------------------------------------------------------------------------------------
 
 
-def test_a_tool_is_told_with_its_kind_and_what_it_is_about(peer: Peer) -> None:
-    peer.prompted()
+def test_a_tool_is_reported_with_its_kind_and_subject(peer: Peer) -> None:
+    peer.send_input()
     seen = peer.says(whole("a", tool_use("t1", command="ls  -l\npwd")), whole("a", tool_use("t2", "mcp__x__y")))
     one, other = all_of(ToolUse, seen)
     assert (one.kind, one.title, one.name) == ("execute", "Bash: ls -l pwd", "Bash")
     assert (other.kind, other.title) == ("other", "mcp__x__y")
 
 
-def test_an_edit_is_told_with_its_difference(peer: Peer) -> None:
-    peer.prompted()
+def test_an_edit_is_reported_with_its_diff(peer: Peer) -> None:
+    peer.send_input()
     peer.says(whole("a", tool_use("t1", "Edit", file_path="/srv/site/a.py")))
     hunk = {"oldStart": 3, "newStart": 3, "lines": [" a", "-b", "+c"]}
     done = only(
@@ -382,14 +382,14 @@ def test_an_edit_is_told_with_its_difference(peer: Peer) -> None:
 
 
 def test_todos_are_a_plan(peer: Peer) -> None:
-    peer.prompted()
+    peer.send_input()
     todos = [{"content": "Look", "status": "completed"}, {"content": "Leap"}, 3]
     plan = only(Plan, peer.says(whole("a", tool_use("t1", "TodoWrite", todos=todos))))
     assert [(entry.content, entry.status) for entry in plan.entries] == [("Look", "completed"), ("Leap", "pending")]
 
 
-def test_a_sub_agent_works_under_its_tool_and_its_words_are_no_answer(peer: Peer) -> None:
-    peer.prompted()
+def test_a_sub_agents_tools_belong_to_its_call_and_its_text_is_not_the_answer(peer: Peer) -> None:
+    peer.send_input()
     peer.says(whole("a", tool_use("t1", "Agent", description="sub")))
     seen = peer.says(whole("s", text("I look."), parent="t1"), whole("s", tool_use("t2"), parent="t1"))
     assert deltas(seen) == []
@@ -405,7 +405,7 @@ def test_a_sub_agent_works_under_its_tool_and_its_words_are_no_answer(peer: Peer
 
 
 def test_tools_that_a_turn_leaves_open_are_closed_as_failed(peer: Peer) -> None:
-    peer.prompted()
+    peer.send_input()
     peer.says(whole("a", tool_use("t1")))
     assert only(ToolResult, peer.says(result())).is_error
 
@@ -413,10 +413,10 @@ def test_tools_that_a_turn_leaves_open_are_closed_as_failed(peer: Peer) -> None:
 # Ending -------------------------------------------------------------------------------------------------------------
 
 
-def test_usage_is_the_turns_and_cost_the_difference_of_totals(peer: Peer) -> None:
-    peer.prompted()
+def test_usage_is_per_turn_and_cost_is_the_difference_of_totals(peer: Peer) -> None:
+    peer.send_input()
     peer.says(result(total_cost_usd=0.5))
-    peer.prompted(turn=2)
+    peer.send_input(turn=2)
     usage = {"input_tokens": 3, "output_tokens": 5, "cache_read_input_tokens": 7, "cache_creation_input_tokens": 2}
     sizes = {"claude-x": {"contextWindow": 200_000}}
     seen = peer.says(
@@ -428,9 +428,9 @@ def test_usage_is_the_turns_and_cost_the_difference_of_totals(peer: Peer) -> Non
     assert (figures.context_used, only(TurnFinished, seen).cost_usd) == (3, 0.25)
 
 
-def test_the_cost_since_the_last_result_is_believed_before_the_total(peer: Peer) -> None:
+def test_the_cost_since_the_last_result_is_preferred_to_the_total(peer: Peer) -> None:
     peer.open(RESUME)
-    peer.prompted()
+    peer.send_input()
     since = {"claude-x": {"costUSD": 0.125}}
     seen = peer.says(result(total_cost_usd=9.0, model_usage_since_last_result=since))
     assert only(TurnFinished, seen).cost_usd == 0.125
@@ -452,25 +452,25 @@ def test_the_cost_since_the_last_result_is_believed_before_the_total(peer: Peer)
         (failed("", errors=[]), "failed", "agent_error", False),
     ],
 )
-def test_the_end_of_a_turn_is_read_from_what_it_says(
+def test_the_result_line_determines_how_a_turn_ends(
     peer: Peer, line: dict[str, Any], stop_reason: str, code: str | None, poisoned: bool
 ) -> None:
-    peer.prompted()
+    peer.send_input()
     end = only(TurnFinished, peer.says(line))
     assert (end.stop_reason, end.error_code, end.poisoned) == (stop_reason, code, poisoned)
     assert (end.error_message is not None) == (code is not None)
 
 
 def test_a_usage_limit_says_when_it_ends(peer: Peer) -> None:
-    peer.prompted()
+    peer.send_input()
     seen = peer.says(failed("Claude AI usage limit reached|1767225600"))
-    assert only(System, seen).message == "The usage limit is reached until 2026-01-01T00:00:00Z (1767225600)."
+    assert only(System, seen).message == "Usage limit reached. It resets at 2026-01-01T00:00:00Z (1767225600)."
     end = only(TurnFinished, seen)
     assert end.error_message == "Claude AI usage limit reached (resets at 2026-01-01T00:00:00Z)"
 
 
-def test_an_error_that_comes_as_a_message_is_the_turns_error_and_no_answer(peer: Peer) -> None:
-    peer.prompted()
+def test_an_error_sent_as_a_message_is_the_turns_error_and_not_its_answer(peer: Peer) -> None:
+    peer.send_input()
     line = whole("e", text("API Error: Overloaded"), error="server_error")
     line["message"]["model"] = "<synthetic>"
     seen = peer.says(line, failed("API Error: Overloaded"))
@@ -478,18 +478,18 @@ def test_an_error_that_comes_as_a_message_is_the_turns_error_and_no_answer(peer:
     assert only(TurnFinished, seen).error_code == "api_unavailable"
 
 
-def test_retries_are_told(peer: Peer) -> None:
-    peer.prompted()
+def test_retries_are_reported(peer: Peer) -> None:
+    peer.send_input()
     retry = system("api_retry", attempt=2, max_retries=10, retry_delay_ms=1180.5, error_status=529, error="overloaded")
     told = only(System, peer.says(retry))
     assert (told.code, told.turn) == ("api_retry", 1)
-    assert "529" in told.message and "Attempt 2 of 10" in told.message and "1.2 s" in told.message
+    assert "529" in told.message and "Retry 2 of 10" in told.message and "1.2 s" in told.message
 
 
-def test_cancelling_interrupts_only_what_runs_and_may_be_repeated(peer: Peer) -> None:
+def test_cancelling_interrupts_only_a_running_turn_and_can_be_repeated(peer: Peer) -> None:
     peer.open()
     assert peer.order(CancelTurn(1)) == [] and peer.sent == []
-    peer.prompted()
+    peer.send_input()
     peer.order(CancelTurn(1))
     peer.order(CancelTurn(1))
     assert len(peer.requests("interrupt")) == 2
@@ -497,31 +497,31 @@ def test_cancelling_interrupts_only_what_runs_and_may_be_repeated(peer: Peer) ->
     assert only(TurnFinished, peer.says(failed("[diagnostic]"))).stop_reason == "cancelled"
 
 
-def test_a_prompt_that_waits_is_cancelled_at_once(peer: Peer) -> None:
+def test_a_waiting_prompt_is_cancelled_immediately(peer: Peer) -> None:
     peer.order(StartSession("/srv/site"))
-    peer.order(SendPrompt(1, "m1", "go"))
+    peer.order(SendInput(1, "m1", "go"))
     assert peer.order(CancelTurn(1)) == [TurnFinished(1, "cancelled", sent=False)]
     peer.replies("initialize")
     assert peer.sent == []
 
 
 def test_closing_interrupts_a_running_turn(peer: Peer) -> None:
-    peer.prompted()
+    peer.send_input()
     peer.order(CloseSession())
     assert [message["request"]["subtype"] for message in peer.sent] == ["interrupt"]
 
 
-def test_with_a_process_per_turn_the_end_lets_it_go() -> None:
+def test_with_a_process_per_turn_the_process_is_released_at_the_end() -> None:
     peer = Peer(ClaudeResumeDriver())
-    peer.prompted()
+    peer.send_input()
     assert only(TurnFinished, peer.says(result())).leaves
 
 
-# What the agent does by itself ---------------------------------------------------------------------------------------
+# Turns that the agent starts on its own ------------------------------------------------------------------------------
 
 
-def test_a_background_task_begins_a_turn_of_its_own(peer: Peer) -> None:
-    peer.prompted()
+def test_a_background_task_starts_its_own_turn(peer: Peer) -> None:
+    peer.send_input()
     seen = peer.says(system("task_started", task_id="b1", tool_use_id="t1"), result())
     assert only(Config, seen).value == 1
     seen = peer.says(
@@ -533,17 +533,17 @@ def test_a_background_task_begins_a_turn_of_its_own(peer: Peer) -> None:
     assert (end.turn, end.stop_reason) == (0, "end_turn")
 
 
-def test_tasks_that_end_together_are_all_told(peer: Peer) -> None:
-    peer.prompted()
+def test_tasks_that_end_together_are_all_reported(peer: Peer) -> None:
+    peer.send_input()
     peer.says(*(system("task_started", task_id=task, tool_use_id=task) for task in ("b1", "b2")), result())
     ended = (system("task_notification", task_id=task, summary=f"{task} is done") for task in ("b1", "b2"))
     seen = peer.says(*ended, init(), start("a"), piece("Both are done."))
     assert only(TurnBegun, seen).message == "b1 is done\nb2 is done"
 
 
-def test_with_a_process_per_turn_people_are_told_that_its_tasks_end_with_it() -> None:
+def test_with_a_process_per_turn_a_notice_says_that_its_tasks_end_with_it() -> None:
     peer = Peer(ClaudeResumeDriver())
-    peer.prompted()
+    peer.send_input()
     seen = peer.says(system("task_started", task_id="b1", tool_use_id="t1"), result())
     assert [one.code for one in all_of(System, seen)] == ["background_ended"]
 
@@ -551,40 +551,40 @@ def test_with_a_process_per_turn_people_are_told_that_its_tasks_end_with_it() ->
 def test_a_prompt_waits_for_the_agents_own_turn(peer: Peer) -> None:
     peer.open()
     peer.says(start("a"), piece("By the way"))
-    peer.order(SendPrompt(1, "m1", "go"))
+    peer.order(SendInput(1, "m1", "go"))
     assert peer.sent == []
     peer.says(result(origin={"kind": "task-notification"}))
     assert peer.sent[0]["type"] == "user"
 
 
 def test_the_end_of_the_agents_own_turn_is_not_the_end_of_the_prompts(peer: Peer) -> None:
-    peer.prompted()
+    peer.send_input()
     own = result(origin={"kind": "task-notification"})
     assert all_of(TurnFinished, peer.says(own)) == []
     assert only(TurnFinished, peer.says(init(), start("a"), piece("yes"), result())).turn == 1
 
 
-def test_a_prompt_that_was_taken_into_the_agents_own_turn_ends_with_it(peer: Peer) -> None:
-    peer.prompted()
+def test_a_prompt_absorbed_into_the_agents_own_turn_ends_with_it(peer: Peer) -> None:
+    peer.send_input()
     own = result(origin={"kind": "task-notification"}, total_cost_usd=0.5)
     end = only(TurnFinished, peer.says(own, system("session_state_changed", state="idle")))
     assert (end.turn, end.stop_reason, end.cost_usd) == (1, "end_turn", 0.5)
 
 
-def test_an_agent_that_is_idle_before_it_has_the_prompt_has_not_ended_its_turn(peer: Peer) -> None:
+def test_an_agent_that_is_idle_before_it_has_the_prompt_has_not_ended_the_turn(peer: Peer) -> None:
     receipts, idle = ["msg_lifecycle_v1"], system("session_state_changed", state="idle")
     own = result(origin={"kind": "task-notification"})
-    peer.prompted()
+    peer.send_input()
     uuid = peer.sent[-1]["uuid"]
     assert all_of(TurnFinished, peer.says(init(capabilities=receipts), own, idle)) == []
-    # Only now it reads what it was sent. What was taken into a turn of the agent's own ends with that.
+    # Only now does it read the input. An input absorbed into the agent's own turn ends with that turn.
     other = {"type": "command_lifecycle", "command_uuid": "another", "state": "queued"}
     assert all_of(TurnFinished, peer.says(other, own, idle)) == []
     heard = {"type": "command_lifecycle", "command_uuid": uuid, "state": "queued"}
     assert only(TurnFinished, peer.says(heard, own, idle)).turn == 1
 
 
-def test_what_a_sub_agent_says_between_turns_begins_none(peer: Peer) -> None:
+def test_output_of_a_sub_agent_between_turns_starts_no_turn(peer: Peer) -> None:
     peer.open()
     assert peer.says(whole("s", text("still here"), parent="t1"), tool_result("t2", "x", parent="t1")) == []
 

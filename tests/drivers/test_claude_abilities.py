@@ -1,4 +1,4 @@
-"""What Claude Code tells of itself: at the handshake, with its first turn, and what of it is passed on."""
+"""What Claude Code reports about itself in the handshake and in its first turn, and what is passed on."""
 
 from typing import Any
 
@@ -27,20 +27,20 @@ def abilities(observations: list[Any]) -> dict[str, Any]:
     ("account", "logged_in"),
     [(LOGGED_IN, True), (WITH_KEY, True), (NOBODY, False), (NOBODY_EITHER, False), (ELSEWHERE, None), ({}, None)],
 )
-def test_the_handshake_says_whether_anybody_is_logged_in(
+def test_the_handshake_says_whether_a_user_is_logged_in(
     peer: Peer, account: dict[str, str], logged_in: bool | None
 ) -> None:
     assert abilities(peer.open(account=account)).get("logged_in") is logged_in
 
 
-def test_a_new_version_tells_it_at_the_handshake(peer: Peer) -> None:
+def test_newer_versions_report_version_and_features_in_the_handshake(peer: Peer) -> None:
     told = abilities(peer.open(claude_code_version="2.1.325", capabilities=["b", "a", 3]))
     assert told == {"can_resume": True, "version": "2.1.325", "features": ["a", "b"]}
 
 
-def test_what_the_first_turn_adds_is_passed_on_once_with_what_was_known(peer: Peer) -> None:
+def test_abilities_added_by_the_first_turn_are_reported_once_with_the_known_ones(peer: Peer) -> None:
     peer.open(account=WITH_KEY)
-    peer.prompted()
+    peer.send_input()
     first = init(claude_code_version="2.1.325", capabilities=["interrupt_receipt_v1"])
     opened = only(SessionOpened, peer.says(first))
     assert opened.native_session_id == SESSION
@@ -54,9 +54,9 @@ def test_what_the_first_turn_adds_is_passed_on_once_with_what_was_known(peer: Pe
     assert all_of(SessionOpened, peer.says(first)) == []
 
 
-def test_an_old_version_that_says_nothing_of_itself_is_no_trouble(peer: Peer) -> None:
+def test_an_old_version_without_a_self_description_works(peer: Peer) -> None:
     assert abilities(peer.open()) == {"can_resume": True}
-    peer.prompted()
+    peer.send_input()
     line = init()
     line.pop("claude_code_version", None)
     assert all_of(SessionOpened, peer.says(line)) == []

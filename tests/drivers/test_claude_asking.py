@@ -1,4 +1,4 @@
-"""The claude drivers: what the agent asks and is told, and its model and mode."""
+"""The claude drivers: permission requests, questions and their answers; model and mode."""
 
 from typing import Any
 
@@ -6,11 +6,11 @@ import pytest
 
 from perdure.core.events import Config, PendingPrompt, System, ToolUse
 from perdure.drivers.base import (
-    AnswerPrompt,
     CancelTurn,
     PromptWithdrawn,
-    SendPrompt,
-    SetConfig,
+    SendAnswer,
+    SendConfig,
+    SendInput,
     StartSession,
     TurnBegun,
     TurnFinished,
@@ -29,19 +29,19 @@ QUESTIONS = [
 @pytest.fixture
 def peer() -> Peer:
     peer = Peer()
-    peer.prompted()
+    peer.send_input()
     return peer
 
 
 def answer(peer: Peer, prompt: PendingPrompt, **given: Any) -> Any:
-    peer.order(AnswerPrompt(prompt.prompt_id, given))
+    peer.order(SendAnswer(prompt.prompt_id, given))
     return peer.answer
 
 
 # Permissions --------------------------------------------------------------------------------------------------------
 
 
-def test_an_allowance_carries_the_input_back(peer: Peer) -> None:
+def test_an_approval_returns_the_input(peer: Peer) -> None:
     prompt = peer.asked(given={"command": "ls"})
     assert (prompt.kind, prompt.tool, prompt.tool_id, prompt.title) == ("permission", "Bash", "t1", "Bash: ls")
     assert answer(peer, prompt, option_id="allow_once") == {"behavior": "allow", "updatedInput": {"command": "ls"}}
@@ -60,7 +60,7 @@ def test_always_lasts_for_the_session_and_never_writes_the_projects_settings(pee
     assert told["updatedPermissions"] == [{**RULE, "destination": "session"}, FOLDER]
 
 
-def test_a_change_of_mode_is_offered_as_what_it_is(peer: Peer) -> None:
+def test_a_change_of_mode_is_labelled_as_one(peer: Peer) -> None:
     prompt = peer.asked("Edit", {"file_path": "/srv/site/a"}, permission_suggestions=[MODE])
     assert prompt.options[1].name == "Allow all edits in this session"
     assert answer(peer, prompt, option_id="allow_always")["updatedPermissions"] == [MODE]
@@ -76,13 +76,13 @@ def test_a_change_of_mode_is_offered_as_what_it_is(peer: Peer) -> None:
         ([{**FOLDER, "directories": "odd"}], []),
     ],
 )
-def test_always_says_all_that_it_covers(peer: Peer, suggested: Any, words: list[str]) -> None:
+def test_always_names_everything_that_it_covers(peer: Peer, suggested: Any, words: list[str]) -> None:
     prompt = peer.asked(permission_suggestions=suggested)
     assert prompt.covers == words
     assert [rule for rule in prompt.always if not rule.startswith("Bash")] == [], "only rules go to a command line"
 
 
-def test_without_a_suggestion_there_is_no_always(peer: Peer) -> None:
+def test_always_is_offered_only_with_a_suggestion(peer: Peer) -> None:
     assert [option.kind for option in peer.asked().options] == ["allow_once", "reject_once"]
 
 
@@ -98,35 +98,35 @@ def test_a_cancelled_prompt_is_a_denial(peer: Peer) -> None:
     assert answer(peer, peer.asked(), cancel=True)["behavior"] == "deny"
 
 
-def test_an_answer_is_given_once(peer: Peer) -> None:
+def test_an_answer_is_sent_once(peer: Peer) -> None:
     prompt = peer.asked()
     answer(peer, prompt, option_id="allow_once")
-    peer.order(AnswerPrompt(prompt.prompt_id, {"option_id": "reject_once"}))
+    peer.order(SendAnswer(prompt.prompt_id, {"option_id": "reject_once"}))
     assert peer.sent == []
 
 
-def test_an_answer_that_means_nothing_leaves_the_prompt_open(peer: Peer) -> None:
+def test_an_invalid_answer_leaves_the_prompt_open(peer: Peer) -> None:
     prompt = peer.asked()
-    peer.order(AnswerPrompt(prompt.prompt_id, {"option_id": "perhaps"}))
+    peer.order(SendAnswer(prompt.prompt_id, {"option_id": "perhaps"}))
     assert peer.sent == []
     assert answer(peer, prompt, option_id="allow_once")["behavior"] == "allow"
 
 
-def test_a_request_that_the_agent_takes_back_is_withdrawn_and_not_answered(peer: Peer) -> None:
+def test_a_request_that_the_agent_cancels_is_withdrawn_and_not_answered(peer: Peer) -> None:
     prompt = peer.asked()
     seen = peer.says({"type": "control_cancel_request", "request_id": "theirs-1"})
     assert seen == [PromptWithdrawn(prompt.prompt_id)]
-    peer.order(AnswerPrompt(prompt.prompt_id, {"option_id": "allow_once"}))
+    peer.order(SendAnswer(prompt.prompt_id, {"option_id": "allow_once"}))
     assert peer.sent == []
 
 
-def test_an_interrupt_withdraws_what_was_asked(peer: Peer) -> None:
+def test_an_interrupt_withdraws_open_prompts(peer: Peer) -> None:
     prompt = peer.asked()
     assert peer.order(CancelTurn(1)) == [PromptWithdrawn(prompt.prompt_id)]
     assert peer.says({"type": "control_cancel_request", "request_id": "theirs-1"}) == []
 
 
-def test_a_tool_of_a_sub_agent_is_announced_by_its_question(peer: Peer) -> None:
+def test_a_tool_of_a_sub_agent_is_announced_by_its_permission_request(peer: Peer) -> None:
     peer.says(system("task_started", task_id="a1", tool_use_id="t0"))
     request = {"subtype": "can_use_tool", "tool_name": "Bash", "tool_use_id": "t1", "input": {}, "agent_id": "a1"}
     seen = peer.says({"type": "control_request", "request_id": "x", "request": request})
@@ -134,7 +134,7 @@ def test_a_tool_of_a_sub_agent_is_announced_by_its_question(peer: Peer) -> None:
     assert all_of(ToolUse, peer.says(whole("s", tool_use("t1"), parent="t0"))) == []
 
 
-def test_a_question_between_turns_begins_one_and_idleness_ends_it(peer: Peer) -> None:
+def test_a_question_between_turns_starts_a_turn_that_ends_when_the_agent_is_idle(peer: Peer) -> None:
     peer.says(result())
     request = {"subtype": "can_use_tool", "tool_name": "Bash", "tool_use_id": "t9", "input": {}}
     seen = peer.says({"type": "control_request", "request_id": "theirs-1", "request": request})
@@ -145,18 +145,18 @@ def test_a_question_between_turns_begins_one_and_idleness_ends_it(peer: Peer) ->
     assert only(TurnFinished, peer.says(idle)).turn == 0
 
 
-def test_a_question_between_turns_that_is_taken_back_ends_the_turn_that_it_began(peer: Peer) -> None:
+def test_withdrawing_a_question_between_turns_ends_the_turn_it_started(peer: Peer) -> None:
     peer.says(result())
     request = {"subtype": "can_use_tool", "tool_name": "Bash", "tool_use_id": "t9", "input": {}}
     peer.says({"type": "control_request", "request_id": "theirs-1", "request": request})
-    peer.order(SendPrompt(2, "m2", "go on"))
+    peer.order(SendInput(2, "m2", "go on"))
     assert peer.sent == []
     seen = peer.says({"type": "control_cancel_request", "request_id": "theirs-1"})
     assert only(PromptWithdrawn, seen) and only(TurnFinished, seen).turn == 0
     assert [message["type"] for message in peer.sent] == ["user"]
 
 
-def test_a_question_that_is_taken_back_ends_no_turn_that_has_more_to_it(peer: Peer) -> None:
+def test_withdrawing_a_question_does_not_end_a_turn_with_other_work(peer: Peer) -> None:
     taken_back = {"type": "control_cancel_request", "request_id": "theirs-1"}
     peer.asked()
     assert all_of(TurnFinished, peer.says(taken_back)) == []
@@ -171,7 +171,7 @@ def test_other_requests_are_answered_with_an_error(peer: Peer) -> None:
     assert (message["response"]["subtype"], message["response"]["request_id"]) == ("error", "h")
 
 
-def test_a_refusal_that_nobody_was_asked_about_is_told_once(peer: Peer) -> None:
+def test_a_denial_without_a_request_is_reported_once(peer: Peer) -> None:
     denied = {"tool_name": "Bash", "tool_use_id": "t1"}
     seen = peer.says(system("permission_denied", **denied), result(permission_denials=[denied]))
     assert only(System, seen).code == "permission_denied"
@@ -180,7 +180,7 @@ def test_a_refusal_that_nobody_was_asked_about_is_told_once(peer: Peer) -> None:
 # Questions ----------------------------------------------------------------------------------------------------------
 
 
-def test_questions_are_put_with_their_choices_and_answered_by_their_words(peer: Peer) -> None:
+def test_questions_are_asked_with_their_choices_and_answered_by_their_text(peer: Peer) -> None:
     prompt = peer.asked("AskUserQuestion", {"questions": QUESTIONS})
     one, other = prompt.questions
     assert (prompt.kind, prompt.options) == ("question", [])
@@ -200,18 +200,18 @@ def test_a_question_that_is_cancelled_is_denied(peer: Peer) -> None:
     assert answer(peer, peer.asked("AskUserQuestion", {"questions": QUESTIONS}), cancel=True)["behavior"] == "deny"
 
 
-def test_a_question_without_questions_is_a_permission(peer: Peer) -> None:
+def test_a_malformed_question_becomes_a_permission_request(peer: Peer) -> None:
     assert peer.asked("AskUserQuestion", {"questions": "what?"}).kind == "permission"
 
 
 # Model and mode -----------------------------------------------------------------------------------------------------
 
 
-def test_model_and_mode_are_asked_for_and_told_when_they_are_so(peer: Peer) -> None:
-    peer.order(SetConfig("model", "claude-sonnet-5"))
+def test_model_and_mode_are_requested_and_reported_once_they_apply(peer: Peer) -> None:
+    peer.order(SendConfig("model", "claude-sonnet-5"))
     assert peer.sent[0]["request"] == {"subtype": "set_model", "model": "claude-sonnet-5"}
     assert only(Config, peer.replies("set_model")).value == "claude-sonnet-5"
-    peer.order(SetConfig("mode", "acceptEdits"))
+    peer.order(SendConfig("mode", "acceptEdits"))
     assert only(Config, peer.replies("set_permission_mode", {"mode": "acceptEdits"})).value == "acceptEdits"
     assert peer.says(system("status", permissionMode="acceptEdits")) == []
 
@@ -227,8 +227,8 @@ def test_model_and_mode_are_asked_for_and_told_when_they_are_so(peer: Peer) -> N
         ("colour", "red"),
     ],
 )
-def test_what_the_agent_would_wrongly_accept_is_refused_here(peer: Peer, config_id: str, value: Any) -> None:
-    assert only(System, peer.order(SetConfig(config_id, value))).code == "config_refused"
+def test_invalid_values_that_the_agent_would_accept_are_refused(peer: Peer, config_id: str, value: Any) -> None:
+    assert only(System, peer.order(SendConfig(config_id, value))).code == "config_refused"
     assert peer.sent == []
 
 
@@ -236,26 +236,26 @@ def test_a_model_must_be_listed_or_look_like_one() -> None:
     peer = Peer()
     peer.open(models=[{"value": "opus"}])
     for value, accepted in (("opus", True), ("claude-opus-9", True), ("gpt", False)):
-        peer.order(SetConfig("model", value))
+        peer.order(SendConfig("model", value))
         assert bool(peer.sent) == accepted
 
 
-def test_a_refusal_of_the_agent_is_told_with_its_reason(peer: Peer) -> None:
-    peer.order(SetConfig("mode", "auto"))
+def test_a_refusal_by_the_agent_is_reported_with_its_reason(peer: Peer) -> None:
+    peer.order(SendConfig("mode", "auto"))
     assert "not launched" in only(System, peer.replies("set_permission_mode", error="was not launched with it")).message
 
 
-def test_a_wish_before_the_session_is_open_waits_for_it() -> None:
+def test_a_setting_requested_before_the_session_is_open_waits_for_it() -> None:
     peer = Peer()
     peer.order(StartSession("/srv/site", mode="bogus"))
-    peer.order(SetConfig("mode", "plan"))
+    peer.order(SendConfig("mode", "plan"))
     assert peer.sent == []
     told = only(System, peer.replies("initialize"))
     assert "bogus" in told.message
     assert peer.sent[0]["request"] == {"subtype": "set_permission_mode", "mode": "plan"}
 
 
-def test_a_model_that_nobody_chose_is_named_so_that_a_resume_keeps_it(peer: Peer) -> None:
+def test_a_default_model_is_named_so_that_a_resume_keeps_it(peer: Peer) -> None:
     assert only(Config, peer.says(init(model="claude-opus-5[1m]"))).value == "claude-opus-5[1m]"
     assert peer.says(init(model="claude-opus-5[1m]")) == []
 
@@ -263,5 +263,5 @@ def test_a_model_that_nobody_chose_is_named_so_that_a_resume_keeps_it(peer: Peer
 def test_a_model_that_was_chosen_is_not_renamed() -> None:
     peer = Peer()
     peer.open(StartSession("/srv/site", model="opus"))
-    peer.order(SendPrompt(1, "m1", "go"))
+    peer.order(SendInput(1, "m1", "go"))
     assert peer.says(init(model="claude-opus-5", permissionMode="default")) == []

@@ -1,4 +1,4 @@
-"""Every capture of the real agent is a test case: what is observed, what is sent, and the rules that hold for all."""
+"""Every capture of the real agent is a test case: observations, sent lines, and rules that hold for all."""
 
 import json
 from typing import Any, ClassVar
@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 import pytest
 
 from perdure.core.events import AssistantText, PendingPrompt, ToolResult, ToolUse
-from perdure.drivers.base import Noise, ResumeRefused, SendPrompt, TurnFinished
+from perdure.drivers.base import Noise, ResumeRefused, SendInput, TurnFinished
 from perdure.drivers.claude import ClaudeResumeDriver, ClaudeStreamDriver
 from tests.conformance.drivers import LAUNCH_ID, DriverConformance, Scenario, make
 from tests.drivers import claude_captures as captures
@@ -26,7 +26,7 @@ def test_a_capture_leads_to_the_expected_events(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", CAPTURES)
-def test_with_a_process_per_turn_the_same_is_observed_and_each_turn_lets_it_go(name: str) -> None:
+def test_with_a_process_per_turn_the_same_is_observed_and_each_turn_releases_its_process(name: str) -> None:
     found = captures.summary(captures.played(name, per_turn=True).seen)
     said = [line.replace(" leaves", "") for line in found if "code='background_ended'" not in line]
     assert said == EXPECTED[name]
@@ -36,7 +36,7 @@ def test_with_a_process_per_turn_the_same_is_observed_and_each_turn_lets_it_go(n
 
 @pytest.mark.parametrize("name", CAPTURES)
 def test_text_is_shown_once_and_whole(name: str) -> None:
-    """Of every turn that ends well, the shown text is that of the agent's own whole messages."""
+    """In every successful turn, the shown text equals the text of the agent's whole messages."""
     play = captures.played(name)
     shown = dict.fromkeys(range(play.turn + 1), "")
     for one in play.seen:
@@ -50,7 +50,7 @@ def whole_texts(play: captures.Play) -> dict[int, str]:
     texts: dict[int, str] = {}
     turn = said = ""
     for move in play.moves:
-        if isinstance(move, SendPrompt):
+        if isinstance(move, SendInput):
             turn, said = str(move.turn), ""
         message: Any = captures.as_json(move.decode()) if isinstance(move, bytes) else {}
         if message.get("type") == "assistant" and not message.get("parent_tool_use_id"):
@@ -93,7 +93,7 @@ def test_an_unknown_session_is_refused_and_not_a_failed_turn() -> None:
         assert "No conversation found" in refused.reason and not refused.reopens
 
 
-def test_nothing_in_any_capture_is_taken_for_noise_but_plain_text() -> None:
+def test_only_plain_text_counts_as_noise_in_the_captures() -> None:
     for name in CAPTURES:
         noise = [one for one in captures.played(name).seen if isinstance(one, Noise)]
         assert not any(one.told for one in noise) or name == "02-single-text", name
@@ -108,7 +108,7 @@ def test_every_permission_can_be_allowed_and_denied() -> None:
         assert prompt.tool_id and prompt.tool and prompt.title
 
 
-def test_what_is_remembered_stays_small() -> None:
+def test_the_stored_state_stays_small() -> None:
     for name in CAPTURES:
         assert len(captures.played(name).conversation.dump()) < 8_000, name
 

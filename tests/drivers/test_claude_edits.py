@@ -1,4 +1,4 @@
-"""Edits of Claude Code: the change that one asks for, and the change that it made."""
+"""Edits of Claude Code: the proposed change and the actual change."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from tests.drivers.claude_peer import Peer, only, tool_result, tool_use, whole
 @pytest.fixture
 def peer() -> Peer:
     peer = Peer()
-    peer.prompted()
+    peer.send_input()
     return peer
 
 
@@ -33,7 +33,7 @@ def peer() -> Peer:
         ("NotebookEdit", {"new_source": "x"}, None),
     ],
 )
-def test_an_edit_that_asks_carries_its_change(peer: Peer, tool: str, given: Any, change: Any) -> None:
+def test_a_permission_request_for_an_edit_carries_its_change(peer: Peer, tool: str, given: Any, change: Any) -> None:
     prompt = peer.asked(tool, {"file_path": "/srv/a", **given})
     assert prompt.diff == (change and [{"path": "/srv/a", **entry} for entry in change])
     assert prompt.tool_kind == "edit"
@@ -46,7 +46,7 @@ def test_an_edit_that_asks_carries_its_change(peer: Peer, tool: str, given: Any,
         {"content": "a\n\tc\n", "type": "update"},
     ],
 )
-def test_the_difference_of_an_edit_keeps_its_tabs(peer: Peer, given: Any) -> None:
+def test_the_diff_of_an_edit_keeps_its_tabs(peer: Peer, given: Any) -> None:
     peer.says(whole("a", tool_use("t1", "Edit", file_path="/srv/site/a.py")))
     patch = [{"oldStart": 1, "newStart": 1, "lines": [" a", "-  b", "+  c"]}]
     detail = {"filePath": "/srv/site/a.py", "originalFile": "a\n\tb\n", "structuredPatch": patch, **given}

@@ -1,4 +1,4 @@
-"""A prompt that a claude process took and shows nothing of: what counts as an answer to it, and what does not."""
+"""An input that a claude process does not react to: what counts as a reaction, and what does not."""
 
 import pytest
 
@@ -21,10 +21,10 @@ OF_THE_LAST_TURN = (
 
 
 @pytest.mark.parametrize("late", OF_THE_LAST_TURN, ids=str)
-def test_what_is_said_late_of_the_last_turn_is_no_answer_to_the_next_prompt(peer: Peer, late: Json) -> None:
-    peer.prompted()
+def test_late_output_of_the_last_turn_is_not_a_reaction_to_the_next_input(peer: Peer, late: Json) -> None:
+    peer.send_input()
     peer.says(init(), result())
-    peer.prompted(turn=2)
+    peer.send_input(turn=2)
     peer.says(late)
     assert peer.unanswered == 2
 
@@ -43,24 +43,24 @@ def test_what_is_said_late_of_the_last_turn_is_no_answer_to_the_next_prompt(peer
     ],
     ids=str,
 )
-def test_whatever_shows_that_the_agent_has_its_prompt_is_an_answer(peer: Peer, line: Json) -> None:
+def test_any_sign_that_the_agent_has_the_input_is_a_reaction(peer: Peer, line: Json) -> None:
     peer.open()
     assert peer.unanswered is None
-    peer.prompted()
+    peer.send_input()
     assert peer.unanswered == 1
     peer.says(line)
     assert peer.unanswered is None
 
 
-def test_a_receipt_for_the_prompt_is_an_answer(peer: Peer) -> None:
-    peer.prompted()
-    (prompt,) = peer.sent
-    peer.says({"type": "command_lifecycle", "command_uuid": prompt["uuid"], "state": "queued"})
+def test_a_receipt_for_the_input_is_a_reaction(peer: Peer) -> None:
+    peer.send_input()
+    (sent,) = peer.sent
+    peer.says({"type": "command_lifecycle", "command_uuid": sent["uuid"], "state": "queued"})
     assert peer.unanswered is None
 
 
-def test_what_the_agent_does_by_itself_before_it_has_the_prompt_is_no_answer(peer: Peer) -> None:
-    peer.prompted()
+def test_a_turn_that_the_agent_starts_before_it_has_the_input_is_not_a_reaction(peer: Peer) -> None:
+    peer.send_input()
     own = init(capabilities=["msg_lifecycle_v1"]), start("m1"), result(origin={"kind": "task-notification"})
     peer.says(*own)
     assert peer.unanswered is None

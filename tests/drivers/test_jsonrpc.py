@@ -1,4 +1,4 @@
-"""JSON from strangers: whatever comes is read within bounds, or refused, and never costs more than its length."""
+"""Untrusted JSON is decoded within limits or rejected, in time proportional to its length."""
 
 import json
 
@@ -16,7 +16,7 @@ pieces = st.sampled_from([*PIECES.split(), b"\xe9", b"\xff", b"\xf0\x9f\x98\x80"
 
 
 @given(st.lists(pieces, max_size=8).map(b"".join))
-def test_a_text_is_read_with_a_mark_for_each_half_of_an_emoji_and_for_what_is_not_utf_8(body: bytes) -> None:
+def test_lone_surrogates_and_invalid_utf_8_are_read_as_replacement_characters(body: bytes) -> None:
     line = b'{"a":"%b"}' % body
     try:
         expected = json.loads(line.decode("utf-8", "replace"))
@@ -30,14 +30,14 @@ def test_a_text_is_read_with_a_mark_for_each_half_of_an_emoji_and_for_what_is_no
 @pytest.mark.parametrize(
     "again", [b"1,2,[{", rb"\",", rb"\\", rb"\n", rb"\ud83d", rb"\ud83d\ude00", "\u00e9,".encode()]
 )
-def test_what_is_inside_a_string_counts_for_nothing(again: bytes) -> None:
+def test_the_content_of_strings_does_not_count_as_parts(again: bytes) -> None:
     line = b'{"a":"%b"}' % (again * (MANY_BYTES // len(again)))
     found = jsonrpc.value(line)["a"]
     assert found == json.loads(line)["a"].encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 @pytest.mark.parametrize("again", [b"[],", b"{},", b'"",', b'"a,\\"b",', b"0,", b'{"b":1},', b'{"b":{"c":[]}},'])
-def test_a_value_of_too_many_parts_is_refused_and_one_of_fewer_is_read(again: bytes) -> None:
+def test_a_value_with_too_many_parts_is_refused_and_one_with_fewer_is_read(again: bytes) -> None:
     few = MAX_PARTS // 8
     assert len(jsonrpc.value(b"[" + again * few + b"0]")) == few + 1
     assert jsonrpc.value(b"[" + again * MAX_PARTS + b"0]") is None
@@ -46,12 +46,12 @@ def test_a_value_of_too_many_parts_is_refused_and_one_of_fewer_is_read(again: by
 @pytest.mark.timeout(30)
 @pytest.mark.parametrize("again", [rb"\"", rb"\\", b'"', b"[", b'{"a":', rb'"\ud83d', b"\xff"])
 @pytest.mark.parametrize("end", [b"", b"\\", b'"'])
-def test_a_long_line_that_is_broken_is_refused_at_once(again: bytes, end: bytes) -> None:
+def test_a_broken_long_line_is_refused_immediately(again: bytes, end: bytes) -> None:
     assert jsonrpc.value(b'{"a":"' + again * (MANY_BYTES // len(again)) + end) is None
 
 
 @pytest.mark.parametrize("data", [b"[" + b"0," * MAX_PARTS + b"0]", b"[" * 500 + b"]" * 500])
-def test_an_error_that_has_too_much_beside_its_message_is_told_by_its_message(data: bytes) -> None:
+def test_an_error_with_too_much_data_is_reported_by_its_message(data: bytes) -> None:
     line = b'{"id":1,"error":{"code":7,"message":"Quota reached","data":%b}}' % data
     frame = jsonrpc.decode(line)
     assert frame is not None
@@ -59,8 +59,8 @@ def test_an_error_that_has_too_much_beside_its_message_is_told_by_its_message(da
     assert failed is not None and (failed.code, failed.sentence) == (7, "Quota reached")
 
 
-def test_an_error_that_can_not_be_read_says_so() -> None:
+def test_an_unreadable_error_is_reported_as_such() -> None:
     frame = jsonrpc.decode(b'{"id":1,"error":[%b0]}' % (b"0," * MAX_PARTS))
     assert frame is not None
     failed = jsonrpc.failure(frame)
-    assert failed is not None and failed.sentence == "The agent's error can't be read."
+    assert failed is not None and failed.sentence == "The agent's error is unreadable."

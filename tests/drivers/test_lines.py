@@ -1,4 +1,4 @@
-"""Lines out of chunks: the same lines and positions wherever the chunks are cut."""
+"""Splitting chunks into lines: the same lines and positions, wherever the chunks are cut."""
 
 from itertools import pairwise
 
@@ -31,7 +31,7 @@ def test_lines_do_not_depend_on_where_the_chunks_are_cut(body: bytes, places: li
 
 @STEADY
 @given(data, cuts, st.integers(1, 12))
-def test_a_line_that_is_too_long_is_empty_and_counted_and_positions_stay_true(
+def test_an_overlong_line_is_empty_and_counted_and_positions_stay_correct(
     body: bytes, places: list[int], limit: int
 ) -> None:
     framer = LineFramer(max_line_bytes=limit)
@@ -45,7 +45,7 @@ def test_a_line_that_is_too_long_is_empty_and_counted_and_positions_stay_true(
 
 @STEADY
 @given(data, cuts, st.integers(0, 60))
-def test_a_framer_that_begins_at_the_last_whole_line_goes_on_as_the_first_one(
+def test_a_framer_started_at_the_last_whole_line_continues_like_the_first_one(
     body: bytes, places: list[int], stop: int
 ) -> None:
     first = LineFramer()
@@ -68,17 +68,19 @@ def test_other_line_separators_are_data() -> None:
     assert framer.feed("a\x85b\u2028c\rd\x0be\n".encode()) == ["a\x85b\u2028c\rd\x0be".encode()]
 
 
-def test_a_line_of_many_megabytes_comes_in_one_piece() -> None:
+def test_a_line_of_many_megabytes_is_returned_in_one_piece() -> None:
     framer, part = LineFramer(), b"x" * 65536
     for _ in range(160):
         assert framer.feed(part) == []
     assert framer.feed(b"\n") == [part * 160]
 
 
-def test_what_is_dropped_is_not_kept_in_memory() -> None:
+def test_dropped_parts_are_not_kept_in_memory() -> None:
     framer = LineFramer(max_line_bytes=100)
     for _ in range(50):
         assert framer.feed(b"y" * 60) == []
-    assert (framer.position, framer.consumed, framer.freeable) == (3000, 0, 3000), "it need not be read again"
+    assert (framer.position, framer.consumed, framer.freeable) == (3000, 0, 3000), (
+        "the dropped part need not be read again"
+    )
     assert framer.feed(b"y\nnext\nhalf") == [b"", b"next"]
     assert (framer.overlong, framer.consumed, framer.freeable, framer.position) == (1, 3007, 3007, 3011)

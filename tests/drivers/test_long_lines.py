@@ -1,4 +1,4 @@
-"""Lines that are very long, or made of very many parts: nothing of a text is lost, and nobody waits for an answer."""
+"""Lines that are very long or have very many parts: no text is lost, and every request is answered."""
 
 from typing import Any
 
@@ -16,31 +16,31 @@ MANY: list[Any] = [[]] * jsonrpc.MAX_PARTS
 def acp() -> acp_peer.Peer:
     peer = acp_peer.Peer()
     peer.open()
-    peer.prompt()
+    peer.send_input()
     return peer
 
 
 def claude() -> claude_peer.Peer:
     peer = claude_peer.Peer()
-    peer.prompted()
+    peer.send_input()
     return peer
 
 
-def test_a_long_text_of_an_acp_agent_is_several_deltas_of_one_block() -> None:
+def test_a_long_text_from_an_acp_agent_becomes_several_deltas_of_one_block() -> None:
     texts = [acp_peer.text(words) for words in ("a", LONG, "b", "c")]
     told = all_of(AssistantText, acp().updates(*texts))
     assert "".join(one.delta for one in told) == f"a{LONG}bc"
     assert len({one.block for one in told}) == 1
-    assert [len(one.delta) for one in told] == [1, PIECE_CHARS, PIECE_CHARS, 1, 2], "short ones are joined as ever"
+    assert [len(one.delta) for one in told] == [1, PIECE_CHARS, PIECE_CHARS, 1, 2], "short pieces are joined as usual"
 
 
-def test_a_long_text_of_claude_is_several_deltas_of_one_block() -> None:
+def test_a_long_text_from_claude_becomes_several_deltas_of_one_block() -> None:
     told = all_of(AssistantText, claude().says(claude_peer.whole("m1", claude_peer.text(LONG))))
     assert "".join(one.delta for one in told) == LONG
     assert (len(told), len({one.block for one in told})) == (3, 1)
 
 
-def test_a_message_of_too_many_parts_of_an_acp_agent_is_reported_and_answered() -> None:
+def test_a_message_with_too_many_parts_from_an_acp_agent_is_reported_and_answered() -> None:
     peer = acp()
     assert only(Noise, peer.updates(acp_peer.tool_call("t", rawInput=MANY))).told
     params = {"sessionId": SESSION, "toolCall": {"toolCallId": "t", "rawInput": MANY}, "options": OPTIONS}
@@ -50,7 +50,7 @@ def test_a_message_of_too_many_parts_of_an_acp_agent_is_reported_and_answered() 
     assert only(TurnFinished, peer.ends(_meta=MANY)).stop_reason == "end_turn"
 
 
-def test_a_line_of_too_many_parts_of_claude_is_reported_and_answered() -> None:
+def test_a_line_with_too_many_parts_from_claude_is_reported_and_answered() -> None:
     peer = claude()
     assert only(Noise, peer.says(claude_peer.whole("m1", claude_peer.tool_use("t", given=MANY)))).told
     request = {"subtype": "can_use_tool", "tool_name": "Bash", "tool_use_id": "t", "input": MANY}

@@ -1,4 +1,4 @@
-"""Errors as agents really send them, as one sentence each; and when a used-up allowance comes back."""
+"""Real error messages of agents, each turned into one sentence; and when an exhausted quota resets."""
 
 import json
 
@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perdure.drivers import jsonrpc
-from perdure.drivers.acp.faults import prompt_fault
+from perdure.drivers.acp.faults import turn_fault
 from perdure.drivers.sentences import NO_REASON, SENTENCE_CHARS, plain, reset_after_s, reset_at, said
 
 QUOTA = {
@@ -70,19 +70,19 @@ def failed(error: object) -> jsonrpc.Failure:
         ("busy", "busy"),
     ],
 )
-def test_an_error_is_one_sentence_and_the_rest_is_kept(error: object, sentence: str) -> None:
+def test_an_error_becomes_one_sentence_and_the_raw_error_is_kept(error: object, sentence: str) -> None:
     found = failed(error)
     assert found.sentence == sentence
     assert json.loads(found.raw) == error
 
 
 @given(st.text() | st.dictionaries(st.text(), st.text()).map(json.dumps), st.text())
-def test_whatever_is_said_a_sentence_is_short_and_on_one_line(before: str, after: str) -> None:
+def test_a_sentence_is_always_short_and_on_one_line(before: str, after: str) -> None:
     sentence = plain(before + after)
     assert 0 < len(sentence) <= SENTENCE_CHARS and "\n" not in sentence
 
 
-def test_what_says_no_more_than_the_sentence_is_not_kept_twice() -> None:
+def test_a_raw_error_that_only_repeats_the_sentence_is_dropped() -> None:
     assert said("It broke.") == ("It broke.", None)
     assert said('API Error: 500 {"error": {"message": "it broke"}}') == (
         "API Error: 500: it broke",
@@ -108,7 +108,7 @@ def test_what_says_no_more_than_the_sentence_is_not_kept_twice() -> None:
         ("it broke", None),
     ],
 )
-def test_when_an_allowance_comes_back_is_read_from_the_words(text: str, after_s: float | None) -> None:
+def test_the_time_until_a_quota_resets_is_read_from_the_text(text: str, after_s: float | None) -> None:
     assert reset_after_s(text) == (None if after_s is None else pytest.approx(after_s))
 
 
@@ -128,16 +128,16 @@ def test_when_an_allowance_comes_back_is_read_from_the_words(text: str, after_s:
         ("it broke at 2026-01-05T10:00:00Z", None),
     ],
 )
-def test_a_moment_that_means_the_same_everywhere_is_read(text: str, moment: float | None) -> None:
+def test_an_unambiguous_reset_time_is_read(text: str, moment: float | None) -> None:
     assert reset_at(text) == moment
-    fault = prompt_fault(failed({"code": 429, "message": text}))
+    fault = turn_fault(failed({"code": 429, "message": text}))
     assert (fault.retry_at, fault.retry_after_s) == (moment, None)
 
 
-def test_a_limit_is_told_apart_from_a_session_that_is_too_long() -> None:
-    exhausted = prompt_fault(failed({"code": 429, "message": json.dumps(QUOTA)}))
+def test_a_usage_limit_is_not_mistaken_for_a_session_that_is_too_long() -> None:
+    exhausted = turn_fault(failed({"code": 429, "message": json.dumps(QUOTA)}))
     assert (exhausted.code, exhausted.poisoned) == ("usage_limit", False)
     assert exhausted.retry_after_s == pytest.approx(47.4)
-    assert prompt_fault(failed({"code": 429, "message": "Too Many Requests"})).code == "rate_limited"
-    too_long = prompt_fault(failed({"code": 400, "message": "the input exceeds the model's context window limit"}))
+    assert turn_fault(failed({"code": 429, "message": "Too Many Requests"})).code == "rate_limited"
+    too_long = turn_fault(failed({"code": 400, "message": "the input exceeds the model's context window limit"}))
     assert (too_long.code, too_long.poisoned) == ("context_too_long", True)

@@ -1,4 +1,5 @@
-"""Servers for the end-to-end tests: an empty one that tests share, or one of a test's own. Neither leaves a process."""
+"""Servers for the end-to-end tests: an empty one that tests share, or a private one. Neither leaves a process
+behind."""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -10,8 +11,8 @@ from tests.cluster import SharedCluster
 from tests.harness import NO_LIMITS, LiveServer, SharedServers
 
 ON_NODES = {"abort", "context", "delegation", "messages", "prompts", "teamhq"}
-"""The modules whose behaviour is the same on two nodes with PostgreSQL, whichever of them is asked, also when both are
-killed and started again."""
+"""The modules that must behave the same on two nodes with PostgreSQL, whichever node gets a request, and also when both
+are killed and restarted."""
 NODES = pytest.param(SharedCluster, id="nodes", marks=[pytest.mark.nodes, pytest.mark.needs("postgresql")])
 
 
@@ -24,14 +25,14 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture
 def server(request: pytest.FixtureRequest, servers: SharedServers) -> Iterator[LiveServer]:
-    """An empty server without limits, which may be killed and started again."""
+    """An empty server without limits, which a test may kill and restart."""
     with servers.borrowed(getattr(request, "param", LiveServer), NO_LIMITS) as shared:
         yield shared
 
 
 @pytest.fixture
 def make_server(tmp_path: Path) -> Iterator[Callable[..., LiveServer]]:
-    """`make_server("[server]\\nslots = 3\\n")`: a server for this test alone, with these settings."""
+    """`make_server("[server]\\nslots = 3\\n")`: a private server with these settings."""
     with contextlib.ExitStack() as ended:
 
         def make(config: str = NO_LIMITS, name: str = "data") -> LiveServer:

@@ -1,7 +1,8 @@
-"""A recorded launch, served from memory to the real runner: the one thing here that is not a real process.
+"""A recorded launch, served from memory to the real runner. It is the only thing here that is not a real process.
 
-A cut after any byte, or between a commit and the write that follows it, can't be made with a real one. The bytes come
-from a real agent; a line is shown only after the input that it answers was written, as it was when it was recorded.
+A crash after any byte, or between a commit and the write that follows it, can't be caused with a real process. The
+bytes come from a real agent. A line becomes readable only after the input that it answers was written, as in the
+recording.
 """
 
 import asyncio
@@ -16,17 +17,17 @@ from perdure.runtime.keeping.launch import Exit, Launch, LaunchSpec
 
 
 class Crash(asyncio.CancelledError):
-    """The server dies here."""
+    """Simulates the death of the server."""
 
 
 class Spool:
-    """What a real agent wrote, and after how many lines of input each of its lines came."""
+    """What a real agent wrote, and how many lines of input preceded each of its lines."""
 
     def __init__(self, out: bytes, given: bytes) -> None:
         self.out = out
         self.given = given.splitlines(keepends=True)
         self.ends: list[tuple[int, int]] = []
-        """(lines of input needed, end of the line of output)"""
+        """(lines of input needed, end offset of the output line)"""
         sent = [json.loads(line) for line in self.given]
         requests = {message["id"]: n + 1 for n, message in enumerate(sent) if "method" in message and "id" in message}
         answers = {message["id"]: n + 1 for n, message in enumerate(sent) if "method" not in message}
@@ -43,12 +44,12 @@ class Spool:
             self.ends.append((needed, position))
 
     def shown(self, lines_in: int) -> int:
-        """How much the agent has written once it was given so many lines."""
+        """How many bytes the agent has written after this many lines of input."""
         return max((end for needed, end in self.ends if needed <= lines_in), default=0)
 
 
 def read(line: bytes) -> dict[str, Any]:
-    """A message; empty if the line is none, as an agent may write anything."""
+    """The line as a message; empty if it is not one, because an agent may write anything."""
     try:
         found = json.loads(line)
     except ValueError:
@@ -57,7 +58,7 @@ def read(line: bytes) -> dict[str, Any]:
 
 
 class RecordedLaunch(Launch):
-    """The server's handle of it. What was written to `given` survives a crash, as a file does."""
+    """The server's handle of the launch. Like a file, `given` survives a crash."""
 
     def __init__(self, spool: Spool, given: list[bytes]) -> None:
         super().__init__(Path("/nonexistent/recorded"))
@@ -117,7 +118,7 @@ class RecordedLaunch(Launch):
 
 
 class Recordings:
-    """Stands where the runner looks for `Launch`: every launch is the recorded one."""
+    """Replaces `Launch` in the runner: every launch is the recorded one."""
 
     def __init__(self, spool: Spool) -> None:
         self.spool = spool

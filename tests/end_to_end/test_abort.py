@@ -1,4 +1,4 @@
-"""Abort and stop: the partial answer stays, the session is idle or over, and nothing runs on."""
+"""Abort and stop: the partial answer stays, the session is idle or ended, and nothing keeps running."""
 
 import os
 import signal
@@ -73,7 +73,7 @@ def test_a_turn_whose_keeper_hangs_can_be_aborted(make_server: Callable[..., Liv
     assert server.recalled(session) == ["say half\nhang"]
 
 
-def test_a_session_stopped_in_the_middle_of_a_flood_says_nothing_after_its_end(server: LiveServer) -> None:
+def test_a_session_stopped_during_a_flood_has_no_output_after_its_end(server: LiveServer) -> None:
     for _ in range(5):
         session = server.create()
         server.send(session, "stream 1000000")

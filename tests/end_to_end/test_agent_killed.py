@@ -1,4 +1,4 @@
-"""The agent, its keeper, or both are killed with -9: the turn fails with what it had said, and the session goes on."""
+"""The agent, its keeper, or both are killed with -9: the turn fails and keeps its output, and the session continues."""
 
 import json
 import shutil
@@ -17,7 +17,7 @@ VICTIMS: dict[str, Callable[[LiveServer, str], list[int]]] = {
 
 
 @pytest.mark.parametrize("victim", VICTIMS)
-def test_a_turn_whose_processes_are_killed_fails_and_keeps_what_it_said(server: LiveServer, victim: str) -> None:
+def test_a_turn_whose_processes_are_killed_fails_and_keeps_its_output(server: LiveServer, victim: str) -> None:
     session = server.create()
     server.turn(session, "say one")
     server.send(session, "say half of it\nhang")
@@ -72,7 +72,7 @@ def test_a_turn_whose_server_and_processes_are_all_killed_fails_at_the_next_star
 
 
 @pytest.mark.smoke
-def test_an_agent_that_crashes_fails_the_turn_with_its_exit_code_and_what_it_wrote_to_stderr(
+def test_an_agent_that_crashes_fails_the_turn_with_its_exit_code_and_stderr(
     server: LiveServer,
 ) -> None:
     session = server.create()
@@ -84,7 +84,7 @@ def test_an_agent_that_crashes_fails_the_turn_with_its_exit_code_and_what_it_wro
     assert server.recalled(session) == ["say half\nstderr 3\ncrash 7"]
 
 
-def test_a_keeper_killed_between_two_turns_costs_nothing_but_the_process(server: LiveServer) -> None:
+def test_a_keeper_killed_between_two_turns_loses_only_the_process(server: LiveServer) -> None:
     session = server.create()
     server.turn(session, "say one")
     kill(keeper_of(server, session))
@@ -94,7 +94,7 @@ def test_a_keeper_killed_between_two_turns_costs_nothing_but_the_process(server:
     assert server.transcript(session)[-1]["context"] == "resumed"
 
 
-def test_a_turn_whose_launch_folder_is_gone_fails_and_keeps_what_it_said(server: LiveServer) -> None:
+def test_a_turn_whose_launch_folder_is_gone_fails_and_keeps_its_output(server: LiveServer) -> None:
     session = server.create()
     server.send(session, "say half\nhang")
     until_said(server, session, 1, "^half$")
@@ -109,7 +109,7 @@ def test_a_turn_whose_launch_folder_is_gone_fails_and_keeps_what_it_said(server:
     assert server.recalled(session) == ["say half\nhang"]
 
 
-def test_a_launch_whose_folder_was_only_half_made_is_made_anew(make_server: Callable[..., LiveServer]) -> None:
+def test_a_launch_with_a_half_created_folder_is_launched_again(make_server: Callable[..., LiveServer]) -> None:
     silent = '[agents.silent]\ndriver = "acp"\ncommand = ["sleep", "300"]\n'
     server = make_server("[server]\nslots = 0\nproject_slots = 0\n" + silent)
     session = server.create(agent="silent")
@@ -122,7 +122,8 @@ def test_a_launch_whose_folder_was_only_half_made_is_made_anew(make_server: Call
         entry.unlink()
     server.restart()
     launched = eventually(
-        lambda: [event for event in server.log(session) if event["type"] == "agent_launched"][1:], "it is launched anew"
+        lambda: [event for event in server.log(session) if event["type"] == "agent_launched"][1:],
+        "the agent is launched again",
     )
     assert len(launched) == 1
     assert server.session(session)["state"] == "processing"

@@ -1,7 +1,8 @@
-"""A database with flipped bits, torn pages and cut ends: the server starts, or refuses with a sentence. Never a stack
-trace, never a wait without an end.
+"""A database with flipped bits, torn pages or a truncated end: the server starts, or refuses with a sentence. It never
+prints a stack trace and never hangs.
 
-Most of it is played in this process, with the server's own wiring; a few times with a real server."""
+Most tests run in this process, with the server's own wiring; a few use a real server.
+"""
 
 import asyncio
 import contextlib
@@ -22,7 +23,7 @@ from perdure.core.commands import UpdateSession
 from perdure.core.errors import UNREADABLE, Refused, StoreDamaged, StoreError
 from perdure.runtime.data import inspection
 from perdure.runtime.verbs.outgoing import Outgoing
-from perdure.runtime.verbs.sessions import Opening, Query
+from perdure.runtime.verbs.sessions import NewSession, Query
 from perdure.server import Server, StartError
 from tests.end_to_end.victims import until_said
 from tests.harness import LiveServer, marked_processes
@@ -39,7 +40,7 @@ ADVICE = ("perdure doctor --deep", "newer Perdure", "Free some space")
 
 @pytest.fixture(scope="module")
 def sample(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The data of a server that was killed in the midst of work, its write-ahead log too."""
+    """The data of a server that was killed while it worked, including its write-ahead log."""
     server = LiveServer(tmp_path_factory.mktemp("sample") / "data", "[server]\nslots = 0\nproject_slots = 0\n")
     server.start()
     project = server.post("/api/projects", {"path": str(server.data.parent), "name": "here"}, expect=201)["id"]
@@ -47,7 +48,7 @@ def sample(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     for session in sessions:
         server.turn(session, "stream 30 0\nsay the end")
     with closing(sqlite3.connect(server.data / "perdure.db")) as database:
-        # So that most of it is in the database, and only the newest in its log, whose checksums find any flip.
+        # So that most data is in the database and only the newest in the log, whose checksums detect every flip.
         busy, _, _ = database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
         assert not busy
     for session in sessions[:2]:
@@ -61,7 +62,7 @@ def sample(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 def damage(data: Path, chance: random.Random) -> str:
-    """Change a few bits of the database or its log; what was done."""
+    """Change a few bits of the database or its log. Returns what was changed."""
     file = data / chance.choice(("perdure.db", "perdure.db", "perdure.db", "perdure.db-wal"))
     content = bytearray(file.read_bytes())
     pages = max(1, len(content) // PAGE_BYTES)
@@ -81,7 +82,8 @@ def damage(data: Path, chance: random.Random) -> str:
 
 
 async def play(data: Path, sessions: list[str] | None = None) -> str:
-    """Start a server on it, look at all sessions, stop it: "started", or the sentence with which it refused."""
+    """Start a server on it, read all sessions, and stop it. Returns "started", or the sentence with which it
+    refused."""
     server = Server(data=data, config=Config(), token="test-token-of-the-tests")
     try:
         async with asyncio.timeout(START_LIMIT_S):
@@ -100,15 +102,15 @@ async def play(data: Path, sessions: list[str] | None = None) -> str:
 
 
 def end_agents(data: Path) -> None:
-    """An agent whose session can no longer be written is left to its keeper, which would wait a while."""
+    """Kill all agents. One whose session can no longer be written is left to its keeper, which would take a while."""
     for pid in marked_processes(data):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
 
 
 async def look(server: Server) -> None:
-    """Everything that a person would open: it is there, or it is refused with a sentence. What is unreadable in the
-    middle of a log is made into one by the surface."""
+    """Read everything that a user would open: it is returned, or refused with a sentence. The surface turns an
+    unreadable event in the middle of a log into such a refusal."""
     sessions = server.sessions
     try:
         shown, _ = await sessions.search(Query(limit=100))
@@ -124,20 +126,20 @@ async def look(server: Server) -> None:
 
 
 async def work(server: Server, sessions: list[str]) -> None:
-    """What is not damaged goes on: all but one session can be written to, and a new one works."""
+    """What is not damaged keeps working: all sessions but one can be written to, and a new one works."""
     refused = []
     for session in sessions:
         try:
             await server.sessions.update(session, UpdateSession(title="again"))
         except (StoreDamaged, *UNREADABLE):
-            continue  # it was written, and one of its turns can't be shown
+            continue  # it was written, but one of its turns can't be shown
         except (Refused, StoreError) as error:
             refused.append(str(error))
     assert len(refused) <= 1, refused
     assert bool(refused) <= bool(server.log.quarantine.all()), refused
-    journal, _ = await server.sessions.create(Opening(agent="rehearsal"))
+    journal, _ = await server.sessions.create(NewSession(agent="rehearsal"))
     await server.sessions.send(journal.state.id, Outgoing(text="say hello"))
-    while journal.state.working:  # noqa: ASYNC110  bounded by whoever calls
+    while journal.state.working:  # noqa: ASYNC110  bounded by the caller
         await asyncio.sleep(0.01)
     assert journal.state.turn is not None and journal.state.turn.stop_reason == "end_turn"
 
@@ -160,7 +162,7 @@ async def test_a_server_on_flipped_bits_starts_or_says_what_to_do(
         assert not told, (flip, done, told, caplog.text)
         assert outcome == "started" or any(words in outcome for words in ADVICE), (flip, done, outcome)
         outcomes.append(outcome)
-        # The doctor finds no stack trace either, and most of what a start trips over.
+        # The doctor prints no stack trace either, and finds most of what a start stumbles over.
         found = [*inspection.look(data), *inspection.look_deep(data)]
         assert outcome == "started" or found, (flip, done, outcome)
         shutil.rmtree(data)
@@ -170,11 +172,11 @@ async def test_a_server_on_flipped_bits_starts_or_says_what_to_do(
 HOSTILE = ("X'FF00'", "'text'", "CAST(X'FF00' AS TEXT)", "NULL", "-1", "9223372036854775807", "''")
 COLUMN_PARTS = 8
 MANY_LINES = 60
-"""More log lines than this, of a start and a look at everything, are a loop."""
+"""If a start and reading everything log more lines than this, something is looping."""
 
 
 def columns(data: Path) -> list[tuple[str, str]]:
-    """Of all tables of ours, without those inside of the search index."""
+    """The columns of all our tables, without those inside the search index."""
     with closing(sqlite3.connect(data / "perdure.db")) as database:
         of_tables = "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE '%\\_%' ESCAPE '\\'"
         tables = [name for (name,) in database.execute(of_tables)]
@@ -182,7 +184,7 @@ def columns(data: Path) -> list[tuple[str, str]]:
 
 
 def set_value(data: Path, table: str, column: str, value: str) -> bool:
-    """Change a column of the table's first row; False if the table itself refuses that."""
+    """Change a column of the table's first row. False if the table's constraints refuse that."""
     with closing(sqlite3.connect(data / "perdure.db", isolation_level=None)) as database:
         keys = [row[1] for row in database.execute(f"PRAGMA table_info({table})") if row[5]]
         first = f"SELECT {', '.join(keys)} FROM {table} ORDER BY {', '.join(keys)} LIMIT 1"
@@ -197,22 +199,22 @@ def set_value(data: Path, table: str, column: str, value: str) -> bool:
 
 
 @pytest.mark.parametrize("part", range(COLUMN_PARTS))
-async def test_a_server_starts_whatever_is_in_the_first_row_of_a_table_and_other_sessions_go_on(
+async def test_a_server_starts_with_any_damage_in_the_first_row_of_a_table(
     sample: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, request: pytest.FixtureRequest, part: int
 ) -> None:
-    # In a copy: SQLite removes the write-ahead log of a database when the last one closes it, and others need it.
+    # In a copy, because SQLite removes the write-ahead log when the last connection closes, and other tests need it.
     shutil.copytree(sample, tmp_path / "looked at")
     cases = [(table, column, value) for table, column in columns(tmp_path / "looked at") for value in HOSTILE]
     assert {"sessions", "events", "turns", "launches", "documents", "meta"} <= {table for table, _, _ in cases}
     with closing(sqlite3.connect(tmp_path / "looked at" / "perdure.db")) as database:
         sessions = [session for (session,) in database.execute("SELECT session_id FROM sessions")]
-    # There are about 500, and each needs a server and an agent: all of them with --slow.
+    # There are about 500, and each needs a server and an agent. --slow runs all of them.
     usual = len(cases) if request.config.getoption("--slow") else 250
     cases = random.Random("columns").sample(cases, min(len(cases), size("COLUMNS", usual, fast=40)))
     for number, case in list(enumerate(cases))[part::COLUMN_PARTS]:
         data = tmp_path / str(number)
         shutil.copytree(sample, data)
-        # The launches are this server's own, so that it takes them up.
+        # The launches must belong to this server, so that it resumes them.
         (data / "install").write_text(f"{(data / 'install').read_text().split()[0]} {data.stat().st_ino}")
         if set_value(data, *case):
             found = list(inspection.look_deep(data))
@@ -226,7 +228,7 @@ async def test_a_server_starts_whatever_is_in_the_first_row_of_a_table_and_other
         shutil.rmtree(data)
 
 
-async def test_an_undamaged_copy_starts_and_is_found_sound(sample: Path, tmp_path: Path) -> None:
+async def test_an_undamaged_copy_starts_and_passes_the_checks(sample: Path, tmp_path: Path) -> None:
     shutil.copytree(sample, tmp_path / "data")
     assert [*inspection.look(tmp_path / "data"), *inspection.look_deep(tmp_path / "data")] == []
     assert await play(tmp_path / "data") == "started"
@@ -239,7 +241,7 @@ def test_a_real_server_on_a_damaged_database_ends_with_a_sentence_or_starts(
     data = tmp_path / "data"
     shutil.copytree(sample, data)
     with (data / "perdure.db").open("r+b") as file:
-        # The root of a table: nothing of that can be read.
+        # The root page of a table: nothing in the table can be read.
         file.seek(PAGE_BYTES * (number + 1))
         file.write(os.urandom(PAGE_BYTES))
     server = LiveServer(data)

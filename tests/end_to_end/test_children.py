@@ -1,4 +1,4 @@
-"""A child that an agent started in a session of its own ends with its launch, whatever ended that."""
+"""A child process that an agent started in a separate process session ends with its launch, however the launch ends."""
 
 import json
 import sys
@@ -67,7 +67,7 @@ def test_no_child_outlives_an_agent_that_crashed(server: LiveServer) -> None:
     none_left(server)
 
 
-def test_ten_agents_that_are_stopped_together_leave_nothing(server: LiveServer) -> None:
+def test_ten_agents_stopped_together_leave_no_process(server: LiveServer) -> None:
     sessions = [server.create() for _ in range(10)]
     for session in sessions:
         server.send(session, "spawn 300\nhang")
@@ -82,7 +82,7 @@ def test_ten_agents_that_are_stopped_together_leave_nothing(server: LiveServer) 
 
 
 def with_daemon(server: LiveServer, tmp_path: Path) -> tuple[str, int]:
-    """A session whose agent has started a daemon: no parent, a session of its own, an empty environment."""
+    """A session whose agent has started a daemon: no parent, a separate process session, an empty environment."""
     if cgroups.find()[0] is None:
         pytest.skip(f"control groups can't be made here: {cgroups.find()[1]}")
     note = tmp_path / "daemon"
@@ -104,7 +104,7 @@ DAEMON_ENDS = [stop, kill_the_keeper, kill_all_and_restart]
 
 @pytest.mark.needs("linux")
 @pytest.mark.parametrize("end", DAEMON_ENDS, ids=lambda end: end.__name__)
-def test_no_daemon_outlives_its_launch_even_if_it_has_lost_its_mark(
+def test_no_daemon_outlives_its_launch_even_without_its_marker(
     server: LiveServer, tmp_path: Path, end: Callable[[LiveServer, str], None]
 ) -> None:
     session, daemon = with_daemon(server, tmp_path)
@@ -116,7 +116,7 @@ def test_no_daemon_outlives_its_launch_even_if_it_has_lost_its_mark(
 
 
 @pytest.mark.needs("linux")
-def test_groups_that_a_crash_left_are_removed_at_the_next_start(server: LiveServer) -> None:
+def test_control_groups_left_by_a_crash_are_removed_at_the_next_start(server: LiveServer) -> None:
     base, reason = cgroups.find()
     if base is None:
         pytest.skip(f"control groups can't be made here: {reason}")

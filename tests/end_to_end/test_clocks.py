@@ -1,4 +1,4 @@
-"""Turn, silence and idle clocks on a live server, and what stops them."""
+"""The turn, silence and idle timers on a live server, and what stops them."""
 
 import sys
 from collections.abc import Callable
@@ -13,9 +13,9 @@ from tests.harness import LiveServer
 
 
 @pytest.mark.smoke
-def test_an_idle_session_ends_as_timed_out_where_that_is_asked_for(make_server: Callable[..., LiveServer]) -> None:
+def test_an_idle_session_ends_as_timed_out_if_configured(make_server: Callable[..., LiveServer]) -> None:
     server = make_server('[server]\nslots = 0\nproject_slots = 0\n[limits]\nidle_timeout_s = 1\non_idle = "end"\n')
-    # With its message: one that only waits for it might be over before it comes.
+    # Created together with its message: otherwise the session might end before the message arrives.
     used, unused = server.create(message="say one"), server.create()
     for session in (used, unused):
         found = server.wait(session, lambda found: found["state"] == "ended")
@@ -24,7 +24,7 @@ def test_an_idle_session_ends_as_timed_out_where_that_is_asked_for(make_server: 
     none_left(server)
 
 
-def test_a_session_ends_by_its_own_idle_clock_even_if_it_has_no_process(server: LiveServer) -> None:
+def test_a_session_without_a_process_ends_by_its_idle_timer(server: LiveServer) -> None:
     limits = {"idle_timeout_s": 1, "on_idle": "end"}
     used, unused = server.create(limits=limits, message="say one"), server.create(limits=limits)
     for session in (used, unused):
@@ -33,7 +33,7 @@ def test_a_session_ends_by_its_own_idle_clock_even_if_it_has_no_process(server: 
 
 
 @pytest.mark.parametrize("agent", ["rehearsal", "rehearsal-resume"])
-def test_a_session_ends_by_its_own_lifetime_even_if_it_has_no_process(server: LiveServer, agent: str) -> None:
+def test_a_session_without_a_process_ends_by_its_lifetime(server: LiveServer, agent: str) -> None:
     limits = {"lifetime_s": 3, "on_lifetime": "end"}
     unused, used = server.create(limits=limits, agent=agent), server.create(limits=limits, agent=agent)
     server.send(used, "say one")
@@ -46,7 +46,7 @@ def test_a_session_ends_by_its_own_lifetime_even_if_it_has_no_process(server: Li
     assert server.text(used, 1) == "one"
 
 
-def test_both_ends_of_a_session_without_a_process_are_known_beforehand_and_survive_a_restart(
+def test_the_timers_of_a_session_without_a_process_are_shown_and_survive_a_restart(
     server: LiveServer,
 ) -> None:
     limits = {"idle_timeout_s": 500, "on_idle": "end", "lifetime_s": 900, "on_lifetime": "end"}
@@ -66,10 +66,10 @@ def test_both_ends_of_a_session_without_a_process_are_known_beforehand_and_survi
 
 
 @pytest.mark.parametrize(
-    ("limit", "what"), [("turn_timeout_s", "no sign of life"), ("turn_limit_s", "ran longer")], ids=str
+    ("limit", "what"), [("turn_timeout_s", "was inactive"), ("turn_limit_s", "ran longer")], ids=str
 )
-def test_a_turn_that_hangs_is_stopped_with_what_it_said(server: LiveServer, limit: str, what: str) -> None:
-    # Long enough for an agent that starts on a busy machine to say something.
+def test_a_turn_that_hangs_is_stopped_and_keeps_its_output(server: LiveServer, limit: str, what: str) -> None:
+    # Long enough for an agent that starts on a busy machine to produce output.
     session = server.create(limits={limit: 6})
     turn = server.turn(session, "say half\nhang")
     assert (turn["stop_reason"], server.text(session, 1)) == ("timed_out", "half")
@@ -80,14 +80,14 @@ def test_a_turn_that_hangs_is_stopped_with_what_it_said(server: LiveServer, limi
 
 
 def stopped_by(server: LiveServer, session: str) -> str:
-    """What the error of its turn says."""
+    """The error message of its turn."""
     (error,) = [event for event in server.log(session) if event["type"] == "error"]
     assert error["code"] == "turn_timeout"
     return str(error["message"])
 
 
 @pytest.mark.full
-def test_a_turn_that_works_is_not_stopped_however_long_it_takes(server: LiveServer) -> None:
+def test_a_working_turn_is_not_stopped_however_long_it_takes(server: LiveServer) -> None:
     session = server.create(limits={"turn_timeout_s": 4, "silence_s": 4, "on_silence": "abort"})
     turn = server.turn(session, "stream 40 250")
     assert turn["stop_reason"] == "end_turn"
@@ -95,7 +95,7 @@ def test_a_turn_that_works_is_not_stopped_however_long_it_takes(server: LiveServ
 
 
 @pytest.mark.full
-def test_a_turn_that_works_is_stopped_by_a_limit_that_is_set(server: LiveServer) -> None:
+def test_a_working_turn_is_stopped_by_turn_limit(server: LiveServer) -> None:
     session = server.create(limits={"turn_timeout_s": 60, "turn_limit_s": 3})
     server.send(session, "stream 1000 100")
     timers = server.get(f"/api/sessions/{session}/explain")["timers"]
@@ -118,12 +118,12 @@ env = {{ PERDURE_REHEARSAL_DIR = "{folder}", PYTHONPATH = "{path}" }}
     ("agent", "message", "what"),
     [
         ("busy", "delegate reviewer hang", "ran longer"),
-        ("busy", "hang", "no sign of life"),
-        ("rehearsal", "delegate reviewer hang", "no sign of life"),
+        ("busy", "hang", "was inactive"),
+        ("rehearsal", "delegate reviewer hang", "was inactive"),
     ],
     ids=["a tool that works", "an agent that spins", "a tool that hangs"],
 )
-def test_a_silent_tool_is_alive_only_while_its_processes_work(
+def test_a_silent_tool_counts_as_active_only_while_its_processes_work(
     make_server: Callable[..., LiveServer], tmp_path: Any, agent: str, message: str, what: str
 ) -> None:
     server = make_server(BUSY.format(python=sys.executable, folder=tmp_path, path=":".join(import_path())))
@@ -132,7 +132,7 @@ def test_a_silent_tool_is_alive_only_while_its_processes_work(
     assert what in stopped_by(server, session)
 
 
-def test_a_silent_turn_is_reported_and_goes_on(server: LiveServer) -> None:
+def test_a_silent_turn_is_reported_and_continues(server: LiveServer) -> None:
     session = server.create(limits={"silence_s": 1})
     turn = server.turn(session, "sleep 6\nsay done")
     assert (turn["stop_reason"], server.text(session, 1)) == ("end_turn", "done")
@@ -140,13 +140,13 @@ def test_a_silent_turn_is_reported_and_goes_on(server: LiveServer) -> None:
     assert "silence" in codes
 
 
-def test_a_silent_turn_is_stopped_where_that_is_asked_for(server: LiveServer) -> None:
+def test_a_silent_turn_is_stopped_if_configured(server: LiveServer) -> None:
     session = server.create(limits={"silence_s": 1, "on_silence": "abort"})
     assert server.turn(session, "say half\nhang")["stop_reason"] == "timed_out"
 
 
 @pytest.mark.parametrize("agent", ["rehearsal", "rehearsal-stream"])
-def test_a_session_goes_on_when_a_usage_limit_resets_whichever_agent_it_has(server: LiveServer, agent: str) -> None:
+def test_a_session_continues_when_a_usage_limit_resets_with_any_agent(server: LiveServer, agent: str) -> None:
     session = server.create(agent=agent, limits={"on_limit": "continue"})
     failed = server.turn(session, "limit 3")
     assert failed["stop_reason"] == "failed"
@@ -160,7 +160,7 @@ def test_a_session_goes_on_when_a_usage_limit_resets_whichever_agent_it_has(serv
     assert second["message"]["text"].startswith("Go on") and second["stop_reason"] == "end_turn"
 
 
-def test_clocks_stand_still_while_a_prompt_is_open(server: LiveServer) -> None:
+def test_timers_pause_while_a_prompt_waits(server: LiveServer) -> None:
     session = server.create(
         limits={
             **dict.fromkeys(("turn_timeout_s", "turn_limit_s", "silence_s"), 6),

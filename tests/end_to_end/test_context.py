@@ -1,4 +1,4 @@
-"""What the agent knows when a turn begins: whatever became of its process, each earlier message exactly once."""
+"""What the agent knows when a turn starts: each earlier message exactly once, whatever happened to its process."""
 
 from functools import partial
 
@@ -13,7 +13,7 @@ def suspended(server: LiveServer, session: str) -> None:
     none_left(server)
 
 
-def test_a_message_sent_the_moment_its_agent_was_killed_is_still_answered(server: LiveServer) -> None:
+def test_a_message_sent_as_its_agent_is_killed_is_still_answered(server: LiveServer) -> None:
     session = server.create()
     sent = []
     for number in range(5):
@@ -22,7 +22,7 @@ def test_a_message_sent_the_moment_its_agent_was_killed_is_still_answered(server
         sent.append(text)
         agent = agent_of(server, session)
         kill(agent)
-        # A dying process may still take a last line out of its pipe, and then nobody can say whether it saw it.
+        # A dying process may still read a last line from its pipe, and then it is unknown whether it saw the message.
         eventually(partial(gone, agent), "the agent is dead")
         assert server.recalled(session) == sent
         turn = server.transcript(session)[-1]

@@ -1,4 +1,5 @@
-"""A store that is away for a while, a launch that can't be read, a copied directory: all else goes on."""
+"""A store that is unavailable for some time, an unreadable launch, a copied directory: everything else keeps
+working."""
 
 import os
 import shutil
@@ -15,7 +16,7 @@ import pytest
 from tests.end_to_end.victims import until_said
 from tests.harness import NO_LIMITS, LiveServer, eventually, no_holes
 
-# Long enough to be still under way when it is looked at on a busy machine.
+# Long enough to still be running when it is checked on a busy machine.
 STREAM = "stream 400 20\nsay end"
 STREAMED = "".join(f"w{n} " for n in range(400)) + "\nend"
 HANGING = "say half\nhang"
@@ -24,17 +25,17 @@ ASKING = "permit Deploy\nsay end"
 
 @pytest.fixture
 def server(make_server: Callable[..., LiveServer]) -> LiveServer:
-    """One whose data may be damaged."""
+    """A server whose data a test may damage."""
     return make_server()
 
 
-def test_a_database_that_somebody_else_locks_only_delays_what_is_stored(server: LiveServer) -> None:
+def test_a_database_locked_by_another_process_only_delays_writes(server: LiveServer) -> None:
     session = server.create()
     server.send(session, STREAM)
     until_said(server, session, 1, "w3 ")
     with closing(sqlite3.connect(server.data / "perdure.db", isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
-        eventually(lambda: "waits for the store" in server.log_tail(), "the server finds the store locked", 60)
+        eventually(lambda: "store unavailable" in server.log_tail(), "the server finds the store locked", 60)
         other.execute("ROLLBACK")
     assert server.wait_idle(session)["turns"][0]["stop_reason"] == "end_turn"
     assert server.text(session, 1) == STREAMED
@@ -42,7 +43,7 @@ def test_a_database_that_somebody_else_locks_only_delays_what_is_stored(server: 
     assert server.recalled(session) == [STREAM]
 
 
-def test_a_launch_that_can_not_be_read_fails_its_own_turn_and_no_other(server: LiveServer) -> None:
+def test_an_unreadable_launch_fails_only_its_own_turn(server: LiveServer) -> None:
     broken, sound = server.create(), server.create()
     server.send(broken, HANGING)
     until_said(server, broken, 1, "^half$")
@@ -96,7 +97,7 @@ def launch_of(server: LiveServer, session: str) -> Path:
 
 
 def damaged(server: LiveServer) -> dict[str, str]:
-    """What the server has set aside: ids and what is wrong with each."""
+    """What the server has quarantined: ids, and what is wrong with each."""
     return {one["id"]: one["what"] for one in server.get("/api/server")["damaged"]}
 
 
@@ -110,13 +111,13 @@ def doctor(server: LiveServer, *options: str) -> "subprocess.CompletedProcess[st
 
 
 def failed_with(server: LiveServer, session: str) -> str:
-    """The sentence with which the last turn failed."""
+    """The error message of the last turn."""
     assert server.wait_idle(session, 20)["turns"][-1]["stop_reason"] == "failed"
     return str([event for event in server.log(session) if event["type"] == "error"][-1]["message"])
 
 
 @pytest.mark.parametrize("file", ["in", "out"])
-def test_a_launch_that_lacks_a_file_fails_its_own_turn_and_the_server_starts(server: LiveServer, file: str) -> None:
+def test_a_launch_with_a_missing_file_fails_its_own_turn_and_the_server_starts(server: LiveServer, file: str) -> None:
     broken, sound = server.create(), server.create()
     server.send(broken, HANGING)
     until_said(server, broken, 1, "^half$")
@@ -126,11 +127,11 @@ def test_a_launch_that_lacks_a_file_fails_its_own_turn_and_the_server_starts(ser
     server.kill()
     (folder / file).unlink()
     server.restart()
-    assert f"somebody removed the file {folder / file}" in failed_with(server, broken)
+    assert f"the file {folder / file} was removed" in failed_with(server, broken)
     assert server.text(broken, 1) == "half"
     assert server.wait_idle(sound)["turns"][0]["stop_reason"] == "end_turn"
     assert server.text(sound, 1) == STREAMED
-    # Nothing of it is lost: what is left of the launch lies in the quarantine, with its row.
+    # Nothing is lost: the rest of the launch is in the quarantine, with its row.
     eventually(lambda: folder.name in damaged(server), "the launch is named")
     aside = server.data / "quarantine" / folder.name
     assert (aside / "spec.json").is_file()
@@ -143,13 +144,13 @@ def test_a_launch_that_lacks_a_file_fails_its_own_turn_and_the_server_starts(ser
 
 
 @pytest.mark.parametrize("file", ["in", "out"])
-def test_a_file_that_is_removed_under_a_running_turn_fails_it_at_once(server: LiveServer, file: str) -> None:
+def test_removing_a_file_of_a_running_turn_fails_it_immediately(server: LiveServer, file: str) -> None:
     session = server.create()
     server.send(session, HANGING)
     until_said(server, session, 1, "^half$")
     folder = launch_of(server, session)
     (folder / file).unlink()
-    assert f"somebody removed the file {folder / file}" in failed_with(server, session)
+    assert f"the file {folder / file} was removed" in failed_with(server, session)
     assert server.turn(session, "say two")["stop_reason"] == "end_turn"
     assert "Traceback" not in server.errors.read_text()
 
@@ -180,11 +181,11 @@ DAMAGE: dict[str, tuple[Callable[[Path], None], str]] = {
     **{f"{name} is garbage": (fill_with_garbage, name) for name in PIECES[:2]},
     **{f"{name} cut": (cut, name) for name in PIECES},
 }
-"""What is done, and to which file of the folder."""
+"""The change, and the file of the launch folder."""
 NAMED = ("folder replaced by a file", "out replaced by a folder", "in replaced by a folder", "out cut")
 
 
-def test_whatever_becomes_of_the_files_of_launches_each_turn_ends_and_the_server_starts(server: LiveServer) -> None:
+def test_with_any_damage_to_launch_files_each_turn_ends_and_the_server_starts(server: LiveServer) -> None:
     sound = server.create()
     broken = {what: server.create() for what in DAMAGE}
     for session in broken.values():
@@ -221,21 +222,19 @@ def test_whatever_becomes_of_the_files_of_launches_each_turn_ends_and_the_server
     (server.data / "launches" / "a-stray-file").unlink()
 
 
-def test_output_that_is_cut_under_a_running_turn_fails_it_at_once(server: LiveServer) -> None:
+def test_truncating_the_output_of_a_running_turn_fails_it_immediately(server: LiveServer) -> None:
     session = server.create()
     server.send(session, HANGING)
     until_said(server, session, 1, "^half$")
     folder = launch_of(server, session)
     os.truncate(folder / "out", 10)
-    assert f"somebody cut the file {folder / 'out'}" in failed_with(server, session)
+    assert f"the file {folder / 'out'} was truncated" in failed_with(server, session)
     assert server.turn(session, "say two")["stop_reason"] == "end_turn"
     assert "Traceback" not in server.errors.read_text()
 
 
 @pytest.mark.parametrize("value", ["'text'", "X'FF00'"])
-def test_a_session_whose_row_has_another_id_is_named_and_nothing_is_tried_again_and_again(
-    server: LiveServer, value: str
-) -> None:
+def test_a_session_whose_row_has_another_id_is_reported_without_endless_retries(server: LiveServer, value: str) -> None:
     broken, sound = server.create(), server.create()
     server.turn(sound, "say one")
     server.send(broken, HANGING)
@@ -253,7 +252,7 @@ def test_a_session_whose_row_has_another_id_is_named_and_nothing_is_tried_again_
 
 
 @pytest.mark.parametrize("name", ["launches", "attachments", "boot.json", "token"])
-def test_a_start_on_something_of_the_wrong_kind_names_it_and_says_what_to_do(server: LiveServer, name: str) -> None:
+def test_a_start_on_a_file_of_the_wrong_kind_names_it_and_says_what_to_do(server: LiveServer, name: str) -> None:
     server.stop()
     path = server.data / name
     kept = path.with_name("kept")
@@ -273,7 +272,7 @@ def test_a_start_on_something_of_the_wrong_kind_names_it_and_says_what_to_do(ser
 
 
 @pytest.mark.parametrize("column", ["machine_state", "public", "both"])
-def test_a_damaged_session_is_set_aside_and_named_while_all_others_go_on(server: LiveServer, column: str) -> None:
+def test_a_damaged_session_is_quarantined_and_all_others_continue(server: LiveServer, column: str) -> None:
     broken, sound = server.create(title="the broken one"), server.create()
     server.turn(broken, "say one")
     server.send(sound, ASKING)
@@ -287,7 +286,7 @@ def test_a_damaged_session_is_set_aside_and_named_while_all_others_go_on(server:
     assert server.wait_idle(sound)["turns"][0]["stop_reason"] == "end_turn"
     listed = [entry["id"] for entry in server.get("/api/sessions")["sessions"]]
     if column == "public":
-        # Only what lists show of it was damaged, and that is made again.
+        # Only the list entry was damaged, and it is rebuilt.
         assert sorted(listed) == sorted([broken, sound])
         assert server.recalled(broken) == ["say one"]
         return
@@ -311,7 +310,7 @@ def test_a_damaged_session_is_set_aside_and_named_while_all_others_go_on(server:
 
 
 @pytest.mark.parametrize("running", [True, False])
-def test_the_doctor_reads_every_row_and_says_what_to_do_about_those_that_can_not_be_read(
+def test_the_doctor_reads_every_row_and_says_what_to_do_about_unreadable_ones(
     server: LiveServer, running: bool
 ) -> None:
     session, other = server.create(), server.create()
@@ -321,7 +320,7 @@ def test_the_doctor_reads_every_row_and_says_what_to_do_about_those_that_can_not
     server.post(f"/api/jobs/{job}/run", expect=202)
     eventually(lambda: server.get(f"/api/jobs/{job}")["last_run"]["outcome"], "the job runs")
     server.stop()
-    assert "every page and row can be read" in doctor(server, "--deep").stdout
+    assert "every page and row is readable" in doctor(server, "--deep").stdout
     of_it = "session_key = (SELECT session_key FROM sessions WHERE session_id = ?)"
     with closing(sqlite3.connect(server.data / "perdure.db", isolation_level=None)) as database:
         database.execute(f"UPDATE events SET body = X'7B' WHERE type = 'turn_start' AND {of_it}", (session,))
@@ -349,10 +348,12 @@ def test_the_doctor_reads_every_row_and_says_what_to_do_about_those_that_can_not
     if not running:
         return
     assert server.http.get(f"/api/sessions/{session}/transcript").status_code == 410
-    assert f"problem   session {session}: " in doctor(server).stdout, "what the server came across is named at once"
+    assert f"problem   session {session}: " in doctor(server).stdout, (
+        "damage that the server found is reported immediately"
+    )
 
 
-def test_an_event_that_can_not_be_read_is_refused_with_a_sentence_wherever_it_is_shown(server: LiveServer) -> None:
+def test_an_unreadable_event_is_refused_with_a_sentence_in_every_endpoint(server: LiveServer) -> None:
     session = server.create(agent="rehearsal-resume")
     server.turn(session, "say zero")
     server.turn(session, "say one")

@@ -1,4 +1,4 @@
-"""A sub-agent through a real server, in each family of agents: its work stands inside of the tool that started it."""
+"""A sub-agent through a real server, for each family of agents: its work appears inside the tool that started it."""
 
 import json
 from collections.abc import Callable
@@ -21,14 +21,14 @@ def of_type(server: LiveServer, session: str, kind: str) -> list[Any]:
 
 @pytest.mark.smoke
 @pytest.mark.parametrize("agent", FAMILIES)
-def test_a_sub_agents_tools_stand_inside_and_its_words_are_no_answer(server: LiveServer, agent: str) -> None:
+def test_a_sub_agents_tools_are_nested_and_its_text_is_not_the_answer(server: LiveServer, agent: str) -> None:
     session = server.create(agent=agent)
     turn = server.turn(session, "delegate reviewer Look at the notes\nsay The review is in.")
     outer, command, edit = of_type(server, session, "tool_use")
     assert (outer["name"], outer["parent_tool_id"]) == ("Agent", None)
     assert [use["parent_tool_id"] for use in (command, edit)] == [outer["tool_id"]] * 2
     assert (command["kind"], edit["kind"]) == ("execute", "edit")
-    # Its words: progress while it works, and its last ones are the tool's result.
+    # Its text is progress while it works, and its last text is the tool's result.
     heard = [one["content"] for one in of_type(server, session, "tool_update") if one["tool_id"] == outer["tool_id"]]
     assert next(words for words in heard if words) == "I look at what is there first."
     results = {one["tool_id"]: one for one in of_type(server, session, "tool_result")}
@@ -48,7 +48,7 @@ def test_a_sub_agents_tools_stand_inside_and_its_words_are_no_answer(server: Liv
 
 
 @pytest.mark.parametrize("agent", FAMILIES)
-def test_a_sub_agents_failed_tool_is_its_own_and_not_the_turns(server: LiveServer, agent: str) -> None:
+def test_a_sub_agents_failed_tool_does_not_fail_the_turn(server: LiveServer, agent: str) -> None:
     session = server.create(agent=agent)
     turn = server.turn(session, "delegate ../outside")
     assert turn["stop_reason"] == "end_turn"
@@ -58,7 +58,7 @@ def test_a_sub_agents_failed_tool_is_its_own_and_not_the_turns(server: LiveServe
 
 
 @pytest.mark.parametrize("agent", FAMILIES)
-def test_a_sub_agent_is_stopped_with_its_turn_and_the_session_goes_on(server: LiveServer, agent: str) -> None:
+def test_a_sub_agent_is_stopped_with_its_turn_and_the_session_continues(server: LiveServer, agent: str) -> None:
     session = server.create(agent=agent)
     server.send(session, "delegate reviewer hang")
     eventually(lambda: len(of_type(server, session, "tool_use")) > 1, "the sub-agent works")
@@ -71,7 +71,7 @@ def test_a_sub_agent_is_stopped_with_its_turn_and_the_session_goes_on(server: Li
 
 
 @pytest.mark.timeout(240)
-def test_what_a_real_sub_agent_over_acp_says_is_no_answer(
+def test_the_text_of_a_real_sub_agent_over_acp_is_not_the_answer(
     make_server: Callable[..., LiveServer], real_agent: Callable[[str], RealAgent], tmp_path: Path
 ) -> None:
     agent = real_agent("claude-acp")

@@ -1,4 +1,4 @@
-"""An agent that gives the same id to every session: no session is ever given what was said in another."""
+"""An agent that issues the same id for every session: no session ever gets another session's conversation."""
 
 import asyncio
 import json
@@ -14,7 +14,7 @@ from perdure.core import commands as cmd
 from perdure.core.decision import World
 from perdure.core.resume import AgentFacts
 from perdure.core.session import decide
-from perdure.stores.base import Append, Given
+from perdure.stores.base import Append, IssuedNativeSession
 from perdure.stores.sqlite import SqliteStore
 from tests.harness import LiveServer
 from tests.runtime.logs import opened
@@ -66,7 +66,7 @@ class Place:
         return self.server.create(agent=agent, workdir=str(self.workdir))
 
     def say(self, session: str, text: str) -> tuple[Any, str]:
-        """The turn, and all that its agent then holds."""
+        """The turn, and everything that its agent then remembers."""
         turn = self.server.turn(session, text)
         return turn, self.server.text(session, turn["turn"])
 
@@ -81,7 +81,7 @@ def place(make_server: Callable[..., LiveServer], tmp_path: Path) -> Place:
     return Place(make_server, tmp_path)
 
 
-def test_a_session_whose_id_another_was_given_too_is_told_all_and_never_opens_it(place: Place) -> None:
+def test_a_session_whose_id_was_issued_twice_gets_a_replay_and_never_resumes_it(place: Place) -> None:
     server, first, second = place.server, place.session("alone"), place.session("alone")
     place.say(first, "red")
     place.end_process(first)
@@ -89,7 +89,7 @@ def test_a_session_whose_id_another_was_given_too_is_told_all_and_never_opens_it
     turn, held = place.say(first, "round")
     assert turn["context"] == "resumed" and "red" in held
     place.say(second, "blue")
-    # While its process lives, it goes on in it.
+    # While its process is alive, the session continues in it.
     turn, held = place.say(first, "heavy")
     assert turn["context"] == "live" and "blue" not in held
     server.kill()
@@ -105,7 +105,7 @@ def test_a_session_whose_id_another_was_given_too_is_told_all_and_never_opens_it
 
 
 @pytest.mark.smoke
-def test_a_session_still_does_not_open_the_id_when_the_other_one_is_erased(place: Place) -> None:
+def test_the_id_is_still_not_resumed_after_the_other_session_was_erased(place: Place) -> None:
     server, first, second = place.server, place.session("alone"), place.session("alone")
     place.say(first, "red")
     place.say(second, "blue")
@@ -119,7 +119,7 @@ def test_a_session_still_does_not_open_the_id_when_the_other_one_is_erased(place
     assert "red" in held and "blue" not in held
 
 
-def test_a_turn_that_was_planned_before_the_id_was_given_to_another_is_told_all(place: Place) -> None:
+def test_a_turn_planned_before_the_id_was_issued_again_gets_a_replay(place: Place) -> None:
     server, first, second = place.server, place.session("alone"), place.session("alone")
     place.say(first, "red")
     place.end_process(first)
@@ -133,7 +133,7 @@ def test_a_turn_that_was_planned_before_the_id_was_given_to_another_is_told_all(
 
 
 async def die_after_planning(database: Path, first: str, second: str) -> None:
-    """As a server would that plans a turn, gives its agent's id to another session, and starts nothing any more."""
+    """Act as a server that plans a turn, issues its agent's id to another session, and then starts nothing."""
     store = SqliteStore(database)
     await store.open()
     log = await opened(store)
@@ -143,12 +143,12 @@ async def die_after_planning(database: Path, first: str, second: str) -> None:
     message = cmd.SubmitMessage(message_id="m", text="round")
     await journal.record(lambda state: decide(state, message, World(log.stamp(), {"alone": facts})))
     assert journal.state.turn is not None and journal.state.turn.context == "resumed"
-    given = [Given(bound.fingerprint, bound.native_session_id, "alone")]
-    await store.append(Append(session_id=second, generation=log.generation, expect=None, given=given))
+    issued = [IssuedNativeSession(bound.fingerprint, bound.native_session_id, "alone")]
+    await store.append(Append(session_id=second, generation=log.generation, expect=None, issued=issued))
     await store.close()
 
 
-def test_in_a_shared_process_the_id_of_another_session_is_refused_in_words(place: Place) -> None:
+def test_in_a_shared_process_the_id_of_another_session_is_refused_with_a_message(place: Place) -> None:
     server, first, second = place.server, place.session("together"), place.session("together")
     place.say(first, "red")
     server.send(second, "blue")
@@ -156,7 +156,7 @@ def test_in_a_shared_process_the_id_of_another_session_is_refused_in_words(place
     assert turn["stop_reason"] == "failed"
     (error,) = [event for event in server.log(second) if event["type"] == "error"]
     assert error["code"] == "native_session_shared" and "shared = false" in error["message"]
-    # What the process holds under that id is nobody's any more.
+    # What the process has under that id belongs to no session any more.
     turn, held = place.say(first, "round")
     assert (turn["context"], turn["context_reason"]) == ("fresh", "native_session_shared")
     assert "red" in held and "blue" not in held

@@ -1,6 +1,7 @@
-"""Erased means erased: after a purge, no byte of what was said is left in the data directory.
+"""Erased means erased: after a purge, no byte of the conversation is left in the data directory.
 
-The marks are single words, so that they would also be found in the search index."""
+The marks are single words, so that they would also be found in the search index.
+"""
 
 import base64
 import json
@@ -34,13 +35,13 @@ def mark(number: int) -> str:
 
 
 def create(server: LiveServer, agent: str, **fields: Any) -> str:
-    """Sessions of the shared agent all work in one directory, and so in one process."""
+    """Sessions of the shared agent all work in one directory, and therefore in one process."""
     place = {"workdir": str(server.data.parent / "work")} if agent == SHARED else {}
     return server.create(agent=agent, **place, **fields)
 
 
 def make_marked(server: LiveServer, number: int) -> str:
-    """A session that leaves its mark wherever a session can leave something."""
+    """A session that leaves its mark in every place where a session stores something."""
     word = mark(number)
     session = create(server, AGENTS[number % 4], title=f"about {word}", labels=[f"label-{word}"])
     file = {"name": f"{word}.txt", "mime_type": "text/plain", "data": base64.b64encode(word.encode() * 50).decode()}
@@ -53,9 +54,9 @@ def make_marked(server: LiveServer, number: int) -> str:
 
 
 def left(data: Path) -> dict[str, int]:
-    """How many marks each file of the data directory holds, in its bytes and in its name."""
+    """The number of marks in the content and name of each file in the data directory."""
     found = {}
-    # Not rglob, which fails when a folder goes while it looks.
+    # Not rglob, which fails if a folder is removed meanwhile.
     for folder, _, names in os.walk(data):
         for path in (Path(folder), *(Path(folder, name) for name in names)):
             count = str(path.relative_to(data)).count(MARK)
@@ -106,11 +107,11 @@ def test_no_byte_of_an_erased_session_is_left_in_the_data_directory(server: Live
 
 
 def in_launches(server: LiveServer) -> list[str]:
-    """Files of processes that hold a mark."""
+    """Files of processes that contain a mark."""
     return [name for name in left(server.data) if name.startswith("launches")]
 
 
-def test_a_process_that_others_share_is_gone_when_the_erase_is_answered_and_none_of_them_works(
+def test_an_idle_shared_process_is_gone_when_the_erase_returns(
     server: LiveServer,
 ) -> None:
     kept, marked = create(server, SHARED), create(server, SHARED)
@@ -124,7 +125,7 @@ def test_a_process_that_others_share_is_gone_when_the_erase_is_answered_and_none
     until_gone(server)
 
 
-def test_a_session_that_had_left_the_process_is_erased_from_it_too(server: LiveServer) -> None:
+def test_a_session_that_left_a_shared_process_is_erased_from_it_too(server: LiveServer) -> None:
     kept, marked = create(server, SHARED), create(server, SHARED)
     server.turn(kept, KEPT)
     server.turn(marked, f"say {mark(1)}")
@@ -138,7 +139,7 @@ def test_a_session_that_had_left_the_process_is_erased_from_it_too(server: LiveS
 
 
 @pytest.mark.parametrize("killed", [False, True])
-def test_a_process_in_which_another_session_works_ends_after_that_turn(server: LiveServer, killed: bool) -> None:
+def test_a_shared_process_that_is_busy_ends_after_the_other_sessions_turn(server: LiveServer, killed: bool) -> None:
     busy, marked, later = create(server, SHARED), create(server, SHARED), create(server, SHARED)
     server.turn(busy, KEPT)
     server.turn(marked, f"say {mark(1)}")
@@ -162,7 +163,7 @@ def test_a_process_in_which_another_session_works_ends_after_that_turn(server: L
         assert database.execute("SELECT COUNT(*) FROM documents WHERE kind = 'ending'").fetchone() == (0,)
 
 
-def test_a_server_that_is_stopped_right_after_an_erase_leaves_nothing(server: LiveServer) -> None:
+def test_a_server_stopped_right_after_an_erase_leaves_nothing(server: LiveServer) -> None:
     session = make_marked(server, 1)
     purge(server, session)
     server.stop()
@@ -171,8 +172,8 @@ def test_a_server_that_is_stopped_right_after_an_erase_leaves_nothing(server: Li
 
 
 @pytest.mark.parametrize("number", range(KILLS))
-def test_an_erase_that_a_crash_cuts_short_is_completed_by_the_next_server(server: LiveServer, number: int) -> None:
-    """Killed at once, when it is written down, and when the first rows are gone."""
+def test_the_next_server_completes_an_erase_interrupted_by_a_crash(server: LiveServer, number: int) -> None:
+    """Killed immediately, after the erase was recorded, and after the first rows were deleted."""
     session = make_marked(server, 1)
     server.turn(session, f"stream {4000 * number} 0\nsay end {mark(1)}")
     asking = threading.Thread(target=lambda: suppressed_purge(server, session))
@@ -185,7 +186,7 @@ def test_an_erase_that_a_crash_cuts_short_is_completed_by_the_next_server(server
     asking.start()
     if number:
         noted = "SELECT COUNT(*) FROM documents WHERE kind IN ('erasing', 'upkeep')"
-        # Not by the rows of its events: compaction makes these fewer too.
+        # Not measured by the rows of its events, because compaction reduces these too.
         eventually(lambda: rows(noted), "the erase is under way")
     else:
         eventually(lambda: rows(ended, session), "the erase has begun")
@@ -193,7 +194,7 @@ def test_an_erase_that_a_crash_cuts_short_is_completed_by_the_next_server(server
     asking.join(30)
     server.restart()
     if number == 0 and server.http.get(f"/api/sessions/{session}").status_code == 200:
-        purge(server, session)  # it was killed before it had taken the request
+        purge(server, session)  # it was killed before it accepted the request
     until_gone(server)
     assert server.http.get(f"/api/sessions/{session}").status_code == 404
 

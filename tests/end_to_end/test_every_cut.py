@@ -1,4 +1,4 @@
-"""The server dies after any byte that an agent wrote, or before any line that it is given: the turn is the same."""
+"""The server dies after any byte that an agent wrote, or before any line of input: the turn is the same."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -17,7 +17,7 @@ from perdure.runtime.data.projects import Projects
 from perdure.runtime.engine import Engine
 from perdure.runtime.log.journal import Journal
 from perdure.runtime.running import runner as runner_module
-from perdure.runtime.running.attachment import Attachment
+from perdure.runtime.running.agent_link import AgentLink
 from perdure.runtime.running.runner import Runner
 from perdure.stores.base import Store
 from perdure.stores.sqlite import SqliteStore
@@ -28,7 +28,7 @@ from tests.sizes import size
 
 STEP_BYTES = size("CUT_STEP", 1, fast=40)
 PASSING = ("prompt_id", "block", "waited_ms")
-"""What differs from one run of the same turn to the next."""
+"""Fields that differ between two runs of the same turn."""
 SHORT = "say hi"
 LONG = """\
 say beginning
@@ -73,7 +73,7 @@ def answer_to(prompt: dict[str, Any]) -> dict[str, Any]:
 
 
 class Stage:
-    """One session on the recorded agent, in servers that come and go."""
+    """One session with the recorded agent, across several servers."""
 
     def __init__(self, store: Store, recordings: Recordings, workdir: str, data: Path) -> None:
         self.store, self.recordings, self.workdir, self.data = store, recordings, workdir, data
@@ -89,7 +89,7 @@ class Stage:
         return engine
 
     async def begin(self, session: str, script: str) -> tuple[Engine, Runner]:
-        """The first server takes the message."""
+        """The first server accepts the message."""
         self.session = session
         self.recordings.given = []
         engine = await self._server()
@@ -101,17 +101,17 @@ class Stage:
         return engine, self._runner(engine)
 
     async def go_on(self) -> tuple[Engine, Runner]:
-        """The next server finds what the last one stored."""
+        """The next server reads what the last one stored."""
         engine = await self._server()
         journal = await engine.log.open(self.session)
-        # As at a start: what runs already is taken up before anything else is begun.
+        # As at startup: running launches are resumed before anything new starts.
         engine.runners.is_recovering = True
         await engine.log.claim(journal)
         engine.runners.is_recovering = False
         rows = [row for row in await self.store.launches() if row.session_id == self.session]
         if rows:
             runner = engine.runners.make(journal)
-            await runner.recover(Attachment.restore(rows[0], self.recordings.handle()))
+            await runner.recover(AgentLink.restore(rows[0], self.recordings.handle()))
             runner.start()
         else:
             engine.runners.ensure(journal)
@@ -123,7 +123,7 @@ class Stage:
         return runner
 
     async def finish(self, engine: Engine, runner: Runner) -> "Seen":
-        """Answer what is asked, until the turn is over."""
+        """Answer prompts until the turn is over."""
         journal = runner.journal
         async with asyncio.timeout(WAIT_S):
             while journal.state.working:
@@ -137,7 +137,7 @@ class Stage:
         return seen
 
     async def until_cut(self, engine: Engine, runner: Runner) -> bool:
-        """Work until the cut is reached, then die; False if the turn was over before."""
+        """Run until the crash point, then die. False if the turn ended before."""
         journal = runner.journal
         async with asyncio.timeout(WAIT_S):
             while journal.state.working:
@@ -164,7 +164,7 @@ class Stage:
 
 
 class Seen:
-    """What must be the same: the turn as people see it, the decisive events, and what the agent was given."""
+    """What must be the same: the turn as users see it, the decisive events, and the agent's input."""
 
     def __init__(self, history: Any, types: list[str], given: list[bytes]) -> None:
         (view,) = history.views.values()

@@ -1,4 +1,4 @@
-"""Agents that write far too much, or not their protocol: the turn ends normally, complete, in bounded memory."""
+"""Agents that write far too much, or not their protocol: the turn ends normally and completely, in bounded memory."""
 
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -12,19 +12,20 @@ from tests.harness import LiveServer, no_holes
 
 PEAK_MAX_MB = 400
 LONG_LINE_BYTES = MAX_LINE_BYTES - 1024
-"""Nearly as many as a line may have."""
+"""Nearly the maximum length of a line."""
 LONG_LINE_TIMES = 6
-"""Bytes, text, JSON, a piece of it in SQLite; and what a server takes anyway when it begins to work."""
+"""The copies of a line: bytes, text, JSON, and part of it in SQLite. Plus what any server needs when it starts to
+work."""
 
 
 @pytest.fixture
 def server(make_server: Callable[..., LiveServer]) -> LiveServer:
-    """One whose peak is of this test alone."""
+    """A private server, whose memory peak belongs to this test."""
     return make_server()
 
 
 @pytest.mark.needs("linux")
-def test_a_flood_of_text_is_kept_whole_in_bounded_memory(server: LiveServer) -> None:
+def test_a_flood_of_text_is_stored_completely_in_bounded_memory(server: LiveServer) -> None:
     session = server.create()
     server.send(session, "stream 200000\nsay end")
     found = server.wait_idle(session, timeout_s=90)
@@ -36,7 +37,7 @@ def test_a_flood_of_text_is_kept_whole_in_bounded_memory(server: LiveServer) -> 
 
 
 @pytest.mark.needs("linux")
-def test_one_line_of_ten_megabytes_is_kept_whole_in_bounded_memory(server: LiveServer) -> None:
+def test_one_line_of_ten_megabytes_is_stored_completely_in_bounded_memory(server: LiveServer) -> None:
     session = server.create()
     server.send(session, "say begin\nbig 10000000\nsay end")
     found = server.wait_idle(session)
@@ -48,7 +49,7 @@ def test_one_line_of_ten_megabytes_is_kept_whole_in_bounded_memory(server: LiveS
 
 
 @pytest.mark.needs("linux")
-def test_the_longest_line_takes_a_few_times_its_size_however_many_watch(server: LiveServer) -> None:
+def test_the_longest_line_needs_a_few_times_its_size_with_any_number_of_viewers(server: LiveServer) -> None:
     session = server.create()
     server.turn(session, "say hello")
     before = resident_mb(server)
@@ -67,7 +68,7 @@ def test_the_longest_line_takes_a_few_times_its_size_however_many_watch(server: 
 
 @pytest.mark.slow
 @pytest.mark.needs("linux")
-def test_a_line_longer_than_any_limit_is_skipped_and_the_turn_goes_on(server: LiveServer) -> None:
+def test_a_line_longer_than_any_limit_is_skipped_and_the_turn_continues(server: LiveServer) -> None:
     session = server.create()
     server.send(session, "say begin\nbig 400000000\nsay end")
     found = server.wait_idle(session, timeout_s=110)
@@ -76,7 +77,7 @@ def test_a_line_longer_than_any_limit_is_skipped_and_the_turn_goes_on(server: Li
     assert server.text(session, 1) == "begin\n\nend"
 
 
-def test_a_line_longer_than_the_spool_limit_comes_through(tmp_path: Path) -> None:
+def test_a_line_longer_than_the_spool_limit_is_delivered(tmp_path: Path) -> None:
     server = LiveServer(tmp_path / "small", "[server]\nslots = 0\nproject_slots = 0\nspool_limit_mb = 1\n").start()
     try:
         session = server.create()

@@ -1,4 +1,4 @@
-"""The disk runs full in the middle of a turn: the server says so, waits, and goes on when there is room."""
+"""The disk fills up during a turn: the server reports it, waits, and continues when there is room."""
 
 import errno
 import subprocess
@@ -13,7 +13,8 @@ from tests.harness import LiveServer, eventually, no_holes
 
 SIZE_MB = 48
 STEP_BYTES = 64 * 1024
-# The floor keeps room for the agent's own small files: one that can't remember its session is another matter.
+# The minimum free space leaves room for the agent's own small files. An agent that can't store its session is a
+# different problem.
 CONFIG = """\
 [server]
 slots = 0
@@ -33,7 +34,7 @@ def has_room(file: FileIO, size: int) -> bool:
 
 
 class Ballast:
-    """A file that takes all the room there is."""
+    """A file that takes all the free space."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -63,7 +64,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.fixture
 def cramped(small_disk: Path, tmp_path: Path) -> Iterator[LiveServer]:
-    """A server on the small disk, whose own words go elsewhere."""
+    """A server on the small disk, whose log output goes elsewhere."""
     server = LiveServer(small_disk / "data", CONFIG)
     server.errors = tmp_path / "server.log"
     yield server.start()
@@ -73,7 +74,7 @@ def cramped(small_disk: Path, tmp_path: Path) -> Iterator[LiveServer]:
 
 
 def until_refused(server: LiveServer, ballast: Ballast) -> str:
-    """Fill the disk until a new session is refused; what the refusal says."""
+    """Fill the disk until a new session is refused. Returns the refusal."""
     told: list[dict[str, str]] = []
 
     def look() -> bool:
@@ -94,9 +95,7 @@ def waits_for_room(server: LiveServer, session: str) -> bool:
 
 
 @pytest.mark.needs("linux", "mount")
-def test_a_turn_whose_keeper_waits_for_room_says_so_though_all_that_was_said_is_stored(
-    cramped: LiveServer, small_disk: Path
-) -> None:
+def test_a_turn_whose_keeper_waits_for_disk_space_says_so(cramped: LiveServer, small_disk: Path) -> None:
     server, ballast = cramped, Ballast(small_disk / "ballast")
     session = server.create(message="say half\nhang")
     until_said(server, session, 1, "half")
@@ -108,7 +107,7 @@ def test_a_turn_whose_keeper_waits_for_room_says_so_though_all_that_was_said_is_
 
 
 @pytest.mark.needs("linux", "mount")
-def test_a_turn_that_meets_a_full_disk_waits_and_loses_nothing(cramped: LiveServer, small_disk: Path) -> None:
+def test_a_turn_on_a_full_disk_waits_and_loses_nothing(cramped: LiveServer, small_disk: Path) -> None:
     server, ballast = cramped, Ballast(small_disk / "ballast")
     session, other = server.create(), server.create()
     server.turn(other, "say one")
@@ -128,9 +127,7 @@ def test_a_turn_that_meets_a_full_disk_waits_and_loses_nothing(cramped: LiveServ
 
 
 @pytest.mark.needs("linux", "mount")
-def test_while_the_disk_is_full_everything_can_be_read_and_what_can_not_be_kept_is_refused(
-    cramped: LiveServer, small_disk: Path
-) -> None:
+def test_while_the_disk_is_full_reads_work_and_writes_are_refused(cramped: LiveServer, small_disk: Path) -> None:
     server, ballast = cramped, Ballast(small_disk / "ballast")
     running, asking, idle = server.create(), server.create(), server.create()
     server.turn(idle, "say one")
@@ -153,11 +150,11 @@ def test_while_the_disk_is_full_everything_can_be_read_and_what_can_not_be_kept_
     ):
         refused = server.http.request(method, path, json=body)
         assert (refused.status_code, refused.json()["code"]) == (503, "unavailable"), path
-        assert "The disk is full. Make room" in refused.json()["detail"]
+        assert "The disk is full. Free some space" in refused.json()["detail"]
     said = len(server.text(running, 1))
     ballast.remove()
-    eventually(lambda: len(server.text(running, 1)) > said, "the turn goes on")
-    eventually(lambda: not waits_for_room(server, running), "the session no longer says that it waits")
+    eventually(lambda: len(server.text(running, 1)) > said, "the turn continues")
+    eventually(lambda: not waits_for_room(server, running), "the session no longer waits")
     server.post(f"/api/sessions/{running}/abort", expect=202)
     assert server.wait_idle(running)["turns"][0]["stop_reason"] == "cancelled"
     server.post(answer, {"option_id": "allow_once"}, expect=200)
@@ -167,7 +164,7 @@ def test_while_the_disk_is_full_everything_can_be_read_and_what_can_not_be_kept_
 
 @pytest.mark.needs("linux", "mount")
 @pytest.mark.parametrize("how", ["stopped", "killed"])
-def test_a_server_that_ends_on_a_full_disk_is_followed_by_one_that_goes_on(
+def test_after_a_server_died_on_a_full_disk_the_next_one_continues(
     cramped: LiveServer, small_disk: Path, how: str
 ) -> None:
     server, ballast = cramped, Ballast(small_disk / "ballast")

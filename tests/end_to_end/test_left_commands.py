@@ -1,4 +1,4 @@
-"""A command that an agent leaves running when its turn is stopped is ended; nothing else of the agent is."""
+"""A command that an agent leaves running when its turn is stopped is killed, but nothing else of the agent."""
 
 import json
 import sys
@@ -57,7 +57,7 @@ for line in sys.stdin:
 
 @pytest.fixture
 def careless(make_server: Callable[..., LiveServer], tmp_path: Path) -> tuple[LiveServer, str]:
-    """A server, and a session of an agent that never ends what it has started."""
+    """A server, and a session whose agent never ends what it has started."""
     program = tmp_path / "agent.py"
     program.write_text(AGENT)
     command = json.dumps([sys.executable, str(program), str(tmp_path)])
@@ -66,7 +66,7 @@ def careless(make_server: Callable[..., LiveServer], tmp_path: Path) -> tuple[Li
 
 
 def run(server: LiveServer, session: str, turn: int, text: str) -> tuple[int, int]:
-    """Send a message; the pids of the agent's helper and of the command that it runs."""
+    """Send a message. Returns the pids of the agent's helper and of its command."""
     server.send(session, text)
     helper, command = until_said(server, session, turn, r"helper (\d+), command (\d+), running").groups()
     return int(helper), int(command)
@@ -79,7 +79,7 @@ def stop(server: LiveServer, session: str) -> None:
 
 @pytest.mark.needs("linux")
 @pytest.mark.parametrize("text", ["wait", "wait, stubborn"])
-def test_a_command_that_a_stopped_turn_leaves_running_is_ended(
+def test_a_command_left_running_by_a_stopped_turn_is_ended(
     careless: tuple[LiveServer, str], tmp_path: Path, text: str
 ) -> None:
     server, session = careless
@@ -93,10 +93,10 @@ def test_a_command_that_a_stopped_turn_leaves_running_is_ended(
     stop(server, session)
     _, next_command = run(server, session, 4, "wait again")
     eventually(lambda: gone(command), "the command is ended")
-    eventually(lambda: all(gone(int(pid)) for pid in children.read_text().split()), "so is all that it started")
+    eventually(lambda: all(gone(int(pid)) for pid in children.read_text().split()), "its children are ended")
     assert not [pid for pid in (helper, kept, kept_too, next_command) if gone(pid)]
     stop(server, session)
-    eventually(lambda: gone(next_command), "so is the one of the next turn")
+    eventually(lambda: gone(next_command), "the command of the next turn is ended")
 
 
 @pytest.mark.smoke

@@ -1,4 +1,5 @@
-"""One line that is nearly as long as a line may be, whatever is in it, takes a few times its size, and nobody waits."""
+"""A line of nearly the maximum length, with any content, needs a few times its size in memory and delays no other
+request."""
 
 import json
 import sys
@@ -15,7 +16,7 @@ from tests.harness import SOURCE, LiveServer, is_loaded, no_holes
 LONG_BYTES = MAX_LINE_BYTES - 1024
 TEXT_TIMES = 8
 INPUT_TIMES = 16
-"""One emoji makes four bytes of each character beside it, and what a tool is given can't be taken apart."""
+"""A single emoji makes every character of a string take four bytes, and a tool's input can't be split."""
 LONGEST_S = 2.0
 LONGEST_LOADED_S = 10.0
 NOTHING = "lists and nothing in them"
@@ -26,7 +27,7 @@ SHAPES = {
     "as many parts as are read": ('{"a":[' + '{"b":1},' * (MAX_PARTS // 3 - 10) + '"', "a", '"]}'),
     NOTHING: ('{"a":[', "[],", "[]]}"),
 }
-"""What each line is made of: a beginning, what is repeated, and an end."""
+"""The parts of each line: a start, a repeated piece, and an end."""
 
 AGENT = f"""
 import json, subprocess, sys
@@ -72,7 +73,7 @@ sys.exit(agent.wait())
         *((driver, shape) for driver in ("acp", "claude") for shape in SHAPES if (driver, shape) != ("acp", NOTHING)),
     ],
 )
-def test_one_long_line_takes_a_few_times_its_size_and_nobody_waits_for_it(
+def test_one_long_line_needs_a_few_times_its_size_and_delays_no_other_request(
     make_server: Callable[..., LiveServer], tmp_path: Path, driver: str, shape: str
 ) -> None:
     program = tmp_path / "agent.py"

@@ -1,4 +1,4 @@
-"""Messages to a session that is busy or over: refused, queued, sent twice, and never lost."""
+"""Messages to a busy or ended session: refused, queued, sent twice, and never lost."""
 
 import pytest
 
@@ -67,7 +67,7 @@ def test_an_interrupting_message_goes_first(server: LiveServer) -> None:
     assert (turns[0]["stop_reason"], server.text(session, 1)) == ("cancelled", "half")
 
 
-def test_an_interrupt_that_was_taken_before_a_crash_is_carried_out_after_it(server: LiveServer) -> None:
+def test_an_interrupt_accepted_before_a_crash_is_carried_out_after_it(server: LiveServer) -> None:
     session = server.create()
     server.send(session, "say half\nhang")
     until_said(server, session, 1, "^half$")
@@ -78,7 +78,7 @@ def test_an_interrupt_that_was_taken_before_a_crash_is_carried_out_after_it(serv
     assert server.recalled(session) == ["say half\nhang", "say now"]
 
 
-def test_the_same_message_id_is_one_message_however_often_and_whenever_it_comes(server: LiveServer) -> None:
+def test_a_message_id_is_one_message_however_often_it_is_sent(server: LiveServer) -> None:
     session = server.create()
     first = server.send(session, "hang", message_id="m-1")
     assert server.send(session, "hang", message_id="m-1") == first
@@ -106,7 +106,7 @@ def test_a_message_to_an_ended_session_is_refused(server: LiveServer) -> None:
 
 
 @pytest.mark.smoke
-def test_a_message_that_was_answered_202_is_worked_even_if_the_server_dies_at_once(server: LiveServer) -> None:
+def test_a_message_answered_with_202_runs_even_if_the_server_dies_immediately(server: LiveServer) -> None:
     sessions = []
     for number in range(KILLS):
         session = server.create()

@@ -1,4 +1,4 @@
-"""An agent's own MCP server knows whose it is: what it starts stands below the session that started it."""
+"""An agent's MCP server knows its session: the sessions it starts are children of that session."""
 
 import json
 import sys
@@ -12,14 +12,14 @@ from tests.harness import SOURCE, LiveServer, eventually
 
 
 def opened(heard: Path) -> list[Any]:
-    """What an agent was told when its sessions were opened."""
+    """What an agent received when its sessions were opened."""
     lines = heard.read_text().split("\n") if heard.exists() else []
     messages = [json.loads(line) for line in lines[:-1]]
     return [message["params"] for message in messages if message["method"] == "session/new"]
 
 
 @pytest.mark.smoke
-def test_a_program_that_agents_are_given_is_told_its_session(
+def test_an_mcp_server_of_an_agent_gets_the_id_of_its_session(
     make_server: Callable[..., LiveServer], tmp_path: Path
 ) -> None:
     heard = tmp_path / "heard"

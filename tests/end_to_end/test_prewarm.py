@@ -1,4 +1,4 @@
-"""A streaming Claude is started with its session, so that the first message finds it ready."""
+"""A streaming Claude process starts with its session, so that it is ready for the first message."""
 
 import os
 import signal
@@ -18,7 +18,7 @@ def test_a_new_session_has_its_process_before_its_first_message(server: LiveServ
     assert server.recalled(session) == ["say hello"]
 
 
-def test_a_message_that_comes_while_it_starts_is_sent_when_it_is_ready(server: LiveServer) -> None:
+def test_a_message_sent_while_the_process_starts_is_delivered_when_it_is_ready(server: LiveServer) -> None:
     session = server.create(agent="rehearsal-stream")
     turn = server.turn(session, "say at once")
     assert turn["stop_reason"] == "end_turn"

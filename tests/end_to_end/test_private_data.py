@@ -1,4 +1,4 @@
-"""The data directory belongs to one user: nobody else may read or change it, whatever the umask, and no agent works
+"""The data directory belongs to one user: no other user can read or change it, whatever the umask, and no agent works
 in it."""
 
 import base64
@@ -27,7 +27,7 @@ def umask(mask: int) -> Iterator[None]:
 
 @pytest.fixture
 def lone(tmp_path: Path) -> Iterator[LiveServer]:
-    """A server that is not started yet, on a directory that is there."""
+    """A server that has not been started yet, on an existing directory."""
     (tmp_path / "data").mkdir(mode=0o700)
     server = ColdServer(tmp_path / "data", NO_LIMITS)
     yield server
@@ -36,8 +36,8 @@ def lone(tmp_path: Path) -> Iterator[LiveServer]:
 
 
 def open_to_others(data: Path) -> dict[str, str]:
-    """What in the data directory others could read or write if they got so far. What agents have made in their own
-    working directories is theirs."""
+    """What other users could read or write in the data directory if they could enter it. Files that agents create in
+    their own working directories are not checked."""
     found = {}
     for path in (data, *data.rglob("*")):
         if data / "workspaces" in path.parents and path.parent != data / "workspaces":
@@ -50,7 +50,7 @@ def open_to_others(data: Path) -> dict[str, str]:
 
 @pytest.mark.smoke
 @pytest.mark.parametrize("mask", [0o000, 0o022])
-def test_everything_that_is_made_is_its_owners_alone_whatever_the_umask(lone: LiveServer, mask: int) -> None:
+def test_only_the_owner_can_access_created_files_whatever_the_umask(lone: LiveServer, mask: int) -> None:
     with umask(mask):
         lone.start()
         lone.kill()
@@ -64,12 +64,12 @@ def test_everything_that_is_made_is_its_owners_alone_whatever_the_umask(lone: Li
     names = {path.name for path in lone.data.rglob("*")}
     assert {"perdure.db-wal", "perdure.db-shm", "sock", "spec.json", "pid.json", "in", "out", "err", "token"} <= names
     assert open_to_others(lone.data) == {}
-    # An agent's own files have the modes that the user's umask gives them.
+    # An agent's own files have the modes from the user's umask.
     (made,) = {path.stat().st_mode & 0o777 for path in lone.data.glob("workspaces/*/notes.md")}
     assert made == 0o666 & ~mask
 
 
-def test_a_directory_that_others_may_read_is_closed_at_the_start(lone: LiveServer) -> None:
+def test_a_directory_readable_by_others_is_made_private_at_startup(lone: LiveServer) -> None:
     lone.data.chmod(0o755)
     (lone.data / "perdure.toml").chmod(0o644)
     lone.start()
@@ -78,7 +78,7 @@ def test_a_directory_that_others_may_read_is_closed_at_the_start(lone: LiveServe
 
 
 @pytest.mark.parametrize("mode", [0o770, 0o702, 0o777])
-def test_a_directory_that_others_may_write_to_is_refused_with_what_to_do(lone: LiveServer, mode: int) -> None:
+def test_a_directory_writable_by_others_is_refused_with_what_to_do(lone: LiveServer, mode: int) -> None:
     lone.data.chmod(mode)
     with pytest.raises(AssertionError, match="exit code 1"):
         lone.start()
@@ -88,7 +88,7 @@ def test_a_directory_that_others_may_write_to_is_refused_with_what_to_do(lone: L
 
 
 @pytest.mark.needs("root")
-def test_a_directory_of_somebody_else_is_refused_with_what_to_do(lone: LiveServer) -> None:
+def test_a_directory_of_another_user_is_refused_with_what_to_do(lone: LiveServer) -> None:
     os.chown(lone.data, SOMEBODY_ELSE, -1)
     with pytest.raises(AssertionError, match="exit code 1"):
         lone.start()
@@ -126,5 +126,5 @@ def test_no_session_works_in_the_data_directory(lone: LiveServer, tmp_path: Path
     (tmp_path / "moved").unlink()
     (tmp_path / "moved").symlink_to(lone.data)
     assert "data directory" in lone.post("/api/sessions", {"project": project}, expect=400)["detail"]
-    # The folder that was made for a session may be shared with another one.
+    # A workspace may be shared with another session.
     assert lone.session(lone.create(workdir=workspace))["workdir"] == workspace

@@ -1,4 +1,4 @@
-"""Prompts wait: for a new viewer, over a crash of the server, for one answer."""
+"""Prompts wait: for a new viewer, across a server crash, for one answer."""
 
 import pytest
 
@@ -12,7 +12,7 @@ def answer(server: LiveServer, session: str, prompt_id: str, body: dict[str, obj
 
 
 @pytest.mark.parametrize("killed", [False, True], ids=["same server", "next server"])
-def test_a_permission_waits_for_the_first_good_answer(server: LiveServer, killed: bool) -> None:
+def test_a_permission_request_waits_for_the_first_valid_answer(server: LiveServer, killed: bool) -> None:
     session = server.create()
     server.send(session, "permit Deploy\nsay on")
     prompt = server.prompt(session)
@@ -50,7 +50,7 @@ def test_a_question_waits_for_its_answer(server: LiveServer, killed: bool) -> No
 
 
 @pytest.mark.smoke
-def test_an_answer_that_the_server_took_before_it_was_killed_reaches_the_agent(server: LiveServer) -> None:
+def test_an_answer_accepted_before_the_server_was_killed_reaches_the_agent(server: LiveServer) -> None:
     session = server.create()
     server.send(session, "permit Deploy\nsay on")
     prompt = server.prompt(session)

@@ -1,4 +1,4 @@
-"""Everything at once, in random order, on a live server: after each step every session is in a legal state."""
+"""Random operations on a live server: after each step, every session is in a legal state."""
 
 import os
 import random
@@ -108,7 +108,7 @@ class Walk:
         self.server.restart()
 
     def look(self, session: str) -> None:
-        """Let the session move on by at least one event, if it is working."""
+        """Let a working session record at least one more event."""
         found = self.server.session(session)
         if found["state"] == "processing" and not found["pending_prompts"]:
             try:
@@ -161,7 +161,7 @@ class Walk:
         self.check_messages(session, log)
 
     def check_messages(self, session: str, log: list[Any]) -> None:
-        """Each message that was taken is a turn once, or waits, or was taken back at the session's end."""
+        """Each accepted message is one turn, or is queued, or was withdrawn when the session ended."""
         turned = [event["message_id"] for event in log if event["type"] == "user_message"]
         assert len(turned) == len(set(turned))
         waiting = {event["message_id"] for event in log if event["type"] == "message_queued"}
@@ -169,7 +169,7 @@ class Walk:
             assert message in turned or message in waiting, message
 
     def settle(self) -> None:
-        """Answer and abort until all are idle or ended; then all that was queued has been worked."""
+        """Answer and abort until all sessions are idle or ended. By then, all queued messages have run."""
         for session in self.sessions:
 
             def rested(session: str = session) -> bool:
@@ -184,7 +184,7 @@ class Walk:
             self.check(session)
             if self.server.session(session)["state"] == "idle":
                 self.trace.append(f"last {session}")
-                # Its own limits may be shorter than what its agent takes to start on a busy machine.
+                # Its limits may be shorter than an agent takes to start on a busy machine.
                 assert self.server.turn(session, "say last")["stop_reason"] in ("end_turn", "failed", "timed_out")
             self.server.post(f"/api/sessions/{session}/stop", expect=200)
             self.check(session)

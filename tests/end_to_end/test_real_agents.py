@@ -1,6 +1,6 @@
-"""Real agents behind the keeper: the handshake works, goes on in a second server, and nothing is left afterwards.
+"""Real agents behind the keeper: the handshake works and continues in a second server, and nothing is left afterwards.
 
-One of them is a Node program, the other is made with the protocol's Python SDK, which refuses a stdout that is a file.
+One is a Node program. The other uses the protocol's Python SDK, which refuses a file as stdout.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from perdure.drivers import DRIVERS
 from perdure.drivers.base import StartSession
 from perdure.runtime.keeping import processes
 from perdure.runtime.keeping.launch import Launch, LaunchSpec
-from perdure.runtime.running.attachment import Attachment
+from perdure.runtime.running.agent_link import AgentLink
 from tests.conftest import RealAgent
 from tests.harness import LiveServer
 
@@ -40,7 +40,7 @@ HERMES_CONFIG = "model:\n  default: none\n  provider: custom\n  base_url: http:/
 
 
 def environment(name: str, agent: RealAgent, home: Path) -> dict[str, str]:
-    """Enough for it to open a session; its model can't be reached."""
+    """Enough settings to open a session; its model can't be reached."""
     own: dict[str, str] = {}
     if name == "hermes":
         own["HERMES_HOME"] = str(home / "hermes")
@@ -50,25 +50,25 @@ def environment(name: str, agent: RealAgent, home: Path) -> dict[str, str]:
 
 
 class Reader:
-    """What a runner does, without a log: read on, answer, remember the checkpoint."""
+    """What a runner does, without a log: read, answer, and store its progress."""
 
-    def __init__(self, attachment: Attachment) -> None:
-        self.attachment = attachment
+    def __init__(self, link: AgentLink) -> None:
+        self.link = link
         self.seen: list[Any] = []
-        self.checkpoint = attachment.checkpoint([])
+        self.progress = link.note_progress([])
         self._wake = asyncio.Event()
 
     async def until(self, found: Callable[[list[Any]], bool]) -> None:
-        launch = self.attachment.launch
+        launch = self.link.launch
         assert launch is not None
         async with asyncio.timeout(HANDSHAKE_TIMEOUT_S):
             await launch.connect(self._wake.set, self._wake.set, HANDSHAKE_TIMEOUT_S)
             while not found(self.seen):
                 self._wake.clear()
-                there, observations, lines = self.attachment.receive()
+                there, observations, lines = self.link.receive()
                 self.seen += observations
                 if lines:
-                    self.checkpoint = self.attachment.checkpoint(lines)
+                    self.progress = self.link.note_progress(lines)
                     launch.write(lines)
                 if not there and not found(self.seen):
                     assert launch.exit() is None, launch.stderr_tail()
@@ -77,22 +77,22 @@ class Reader:
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", AGENTS)
-async def test_a_real_agent_opens_its_session_though_the_server_changes_in_between(
+async def test_a_real_agent_opens_its_session_across_a_change_of_servers(
     name: str, real_agent: Callable[[str], RealAgent], tmp_path: Path
 ) -> None:
     agent = real_agent(name)
     work = tmp_path / "work"
     work.mkdir()
-    attachment = begin(name, agent, tmp_path, work)
-    launch = attachment.launch
+    link = begin(name, agent, tmp_path, work)
+    launch = link.launch
     assert launch is not None
     try:
-        first = Reader(attachment)
-        await first.until(lambda _: first.checkpoint.input_total >= 2)  # initialize was answered, session/new is sent
+        first = Reader(link)
+        await first.until(lambda _: first.progress.input_total >= 2)  # initialize was answered, session/new is sent
         launch.close()
         found = Launch.find(tmp_path / "launches", launch.launch_id)
         assert found is not None
-        second = Reader(Attachment.restore(first.checkpoint, found))
+        second = Reader(AgentLink.restore(first.progress, found))
         await second.until(lambda seen: any(isinstance(fact, SessionOpened) for fact in seen))
         opened = next(fact for fact in second.seen if isinstance(fact, SessionOpened))
         assert opened.native_session_id
@@ -107,20 +107,20 @@ async def test_a_real_agent_opens_its_session_though_the_server_changes_in_betwe
     assert processes.marked(launch.launch_id) == []
 
 
-def begin(name: str, agent: RealAgent, home: Path, work: Path) -> Attachment:
+def begin(name: str, agent: RealAgent, home: Path, work: Path) -> AgentLink:
     driver = DRIVERS["acp"]
     launch_id = f"real-{name}-{uuid.uuid4().hex[:8]}"
     order = StartSession(workdir=str(work))
     conversation = driver.begin(launch_id)
-    attachment = Attachment(
+    link = AgentLink(
         launch_id=launch_id, session_id="s", agent=name, driver=driver, conversation=conversation, performed_seq=0
     )
-    _, lines = attachment.perform([order])
-    attachment.checkpoint(lines)
+    _, lines = link.perform([order])
+    link.note_progress(lines)
     spec = LaunchSpec(launch_id, agent.argv, environment(name, agent, home), str(work))
-    attachment.launch = Launch.create(home / "launches", spec)
-    attachment.launch.write(lines)
-    return attachment
+    link.launch = Launch.create(home / "launches", spec)
+    link.launch.write(lines)
+    return link
 
 
 @pytest.mark.timeout(300)

@@ -1,4 +1,4 @@
-"""The rescue of a damaged database, as docs/operations.md gives it: the page's own two blocks are run on real data."""
+"""Rescuing a damaged database as described in docs/operations.md: the two code blocks of that page run on real data."""
 
 import os
 import re
@@ -20,7 +20,7 @@ from tests.sizes import size
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "operations.md"
 PAGE_BYTES = 4096
 LEAF = 0x0D
-"""How a page begins that holds rows of a table."""
+"""The first byte of a page with rows of a table."""
 LOST_PAGES = size("LOST_PAGES", 40, fast=6)
 SESSIONS = 4
 RUN_S = 120
@@ -36,7 +36,7 @@ def blocks() -> tuple[str, str]:
 
 
 def rescue(data: Path, *, script_only: bool = False) -> subprocess.CompletedProcess[str]:
-    """As a person does it in that directory."""
+    """As a user does it in that directory."""
     script, commands = blocks()
     (data / "rescue.py").write_text(script)
     where = "~/.local/share/perdure"
@@ -48,7 +48,7 @@ def rescue(data: Path, *, script_only: bool = False) -> subprocess.CompletedProc
 
 @pytest.fixture(scope="module")
 def sample(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, dict[str, list[Any]]]]:
-    """The data of a server that was stopped, and the log of each of its sessions."""
+    """The data of a stopped server, and the log of each of its sessions."""
     server = LiveServer(tmp_path_factory.mktemp("sample") / "data", NO_LIMITS).start()
     for number in range(SESSIONS):
         session = server.create(title=f"number {number}")
@@ -71,11 +71,11 @@ def data(sample: tuple[Path, dict[str, list[Any]]], tmp_path: Path) -> Path:
 
 
 def logs_in(data: Path, sessions: list[str]) -> dict[str, list[Any]]:
-    """What a server on this data shows; it must start, and take a message."""
+    """What a server on this data shows. It must start and accept a message."""
     server = LiveServer(data, NO_LIMITS).start()
     try:
         shown = {session["id"] for session in server.get("/api/sessions?q=turn")["sessions"]}
-        assert shown == set(sessions), "the search index is whole"
+        assert shown == set(sessions), "the search index is complete"
         assert server.turn(server.create(), "say new")["stop_reason"] == "end_turn"
         return {session: server.log(session) for session in sessions}
     finally:
@@ -83,7 +83,7 @@ def logs_in(data: Path, sessions: list[str]) -> dict[str, list[Any]]:
 
 
 def is_compacted(log: list[Any]) -> bool:
-    """Whether the pieces of the first turn's text are one; the other turns have too few events for that."""
+    """Whether the deltas of the first turn's text are joined. The other turns have too few events for that."""
     return len([event for event in log if event["type"] == "assistant_text" and event["turn"] == 1]) == 1
 
 
@@ -101,7 +101,7 @@ def is_sound(database: Path) -> bool:
             return False
 
 
-def test_a_healthy_database_is_whole_after_a_rescue(data: Path, sample: tuple[Path, dict[str, list[Any]]]) -> None:
+def test_a_healthy_database_is_complete_after_a_rescue(data: Path, sample: tuple[Path, dict[str, list[Any]]]) -> None:
     done = rescue(data)
     assert done.returncode == 0, (done.stdout, done.stderr)
     assert (data / "damaged" / "perdure.db").exists() and (data / "perdure.db").stat().st_mode & 0o777 == 0o600
@@ -109,9 +109,7 @@ def test_a_healthy_database_is_whole_after_a_rescue(data: Path, sample: tuple[Pa
 
 
 @pytest.mark.smoke
-def test_a_database_with_a_lost_page_is_whole_but_for_the_events_on_it(
-    data: Path, sample: tuple[Path, dict[str, list[Any]]]
-) -> None:
+def test_a_rescue_loses_only_the_events_of_a_lost_page(data: Path, sample: tuple[Path, dict[str, list[Any]]]) -> None:
     content = (data / "perdure.db").read_bytes()
     starts = range(0, len(content), PAGE_BYTES)
     holds = [at for at in starts if content[at] == LEAF and b'"say session 2 turn 1' in content[at : at + PAGE_BYTES]]
@@ -126,14 +124,14 @@ def test_a_database_with_a_lost_page_is_whole_but_for_the_events_on_it(
     assert all(event in sample[1][session] for session in found for event in found[session])
 
 
-def test_what_is_no_database_at_all_stays_where_it_is(data: Path) -> None:
+def test_a_file_that_is_not_a_database_is_left_alone(data: Path) -> None:
     (data / "perdure.db").write_bytes(b"nothing of SQLite" * 1000)
     done = rescue(data)
     assert done.returncode != 0 and "file is not a database" in done.stderr
     assert (data / "perdure.db").read_bytes().startswith(b"nothing") and not (data / "damaged").exists()
 
 
-def test_whichever_page_is_lost_the_rescue_is_sound_or_says_that_there_is_none(
+def test_whichever_page_is_lost_the_rescue_succeeds_or_says_that_it_failed(
     data: Path, sample: tuple[Path, dict[str, list[Any]]]
 ) -> None:
     pages = (data / "perdure.db").stat().st_size // PAGE_BYTES

@@ -1,4 +1,4 @@
-"""The server is killed with -9 at random moments of a running turn: it goes on, and nothing is lost or doubled."""
+"""The server is killed with -9 at random moments of a turn: the turn continues, and nothing is lost or repeated."""
 
 import json
 import random
@@ -31,7 +31,7 @@ say the end"""
 
 
 def fold(server: LiveServer, session: str) -> list[object]:
-    """The turn without what may differ between two runs of the same script: ids, times, where blocks were cut."""
+    """The turn without what may differ between two runs of a script: ids, times, block boundaries."""
     shown: list[object] = []
     for turn in server.transcript(session):
         parts: list[tuple[object, ...]] = []
@@ -84,15 +84,15 @@ def test_a_turn_ends_as_if_nothing_had_happened_however_often_the_server_is_kill
 
 
 def never_started(log: list[Any]) -> int:
-    """How often the server was killed after it had recorded a launch and before it had started a keeper."""
+    """How often the server was killed between recording a launch and starting its keeper."""
     return sum(event["type"] == "agent_detached" and event["reason"] == "never_started" for event in log)
 
 
-def test_a_launch_that_was_recorded_and_never_started_is_launched_again_and_the_turn_keeps_its_plan(
+def test_a_recorded_launch_that_never_started_is_launched_again_with_the_same_plan(
     make_server: Callable[..., LiveServer], tmp_path: Path
 ) -> None:
-    """The agent hangs when a file says so, before it opens a session. Without its keeper and its folder, all is as if
-    the server had been killed before it made them."""
+    """If a file exists, the agent hangs before it opens a session. Without its keeper and folder, this looks as if the
+    server had been killed before it created them."""
     hang = tmp_path / "hang"
     rehearsal = shlex.join([sys.executable, "-m", "perdure", "rehearse", "--acp"])
     program = f"test ! -e {hang} || exec sleep 600; exec {rehearsal}"

@@ -1,4 +1,4 @@
-"""What sessions take of the server's memory: one that nobody uses nearly nothing, and those just used a fixed sum."""
+"""The server's memory for sessions: nearly nothing for unused ones, and a fixed total for recently used ones."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -17,14 +17,14 @@ EVICTED_AFTER_S = 45.0
 RECENT = 120
 LONG_CHARS = 500_000
 GROWTH_MAX_MB = MAX_RECENT_BYTES / 1024 / 1024 + 56
-"""Large blocks of memory come and go, and leave holes."""
+"""Allowance for fragmentation by large blocks of memory."""
 TOOLS = 4
 PIECES = 4
 
 
 @pytest.fixture
 def server(make_server: Callable[..., LiveServer]) -> LiveServer:
-    """One that holds no memory from before."""
+    """A server without memory from earlier tests."""
     return make_server()
 
 
@@ -68,7 +68,7 @@ def test_memory_does_not_grow_when_idle_sessions_are_read_again_and_again(server
             server.session(session)
     print(f"{(rss_kb(server) - high) / SESSIONS:.1f} KB more for each")
     assert rss_kb(server) - high < 20 * SESSIONS
-    eventually(lambda: server.get("/api/health")["status"] == "ok", "the server is there", EVICTED_AFTER_S)
+    eventually(lambda: server.get("/api/health")["status"] == "ok", "the server answers", EVICTED_AFTER_S)
 
 
 def said() -> list[dict[str, Any]]:
@@ -90,7 +90,7 @@ def asked() -> list[dict[str, Any]]:
 
 
 def in_pieces() -> list[dict[str, Any]]:
-    """They all fit into what is kept ready for viewers, and each place of a viewer wants a copy."""
+    """They all fit into the cache for viewers, and each viewer's position needs a copy."""
     begun, start, text, end = turn(1, "say one", "")
     return [begun, start, *({**text, "delta": "p" * 60_000} for _ in range(PIECES)), end]
 

@@ -1,4 +1,4 @@
-"""Settings that are wrong in places: the server starts where it can, and both it and the doctor say what to do."""
+"""Partly invalid settings: the server starts if it can, and both the server and the doctor say what to do."""
 
 import subprocess
 import sys
@@ -42,9 +42,7 @@ def test_a_project_with_a_missing_path_or_an_unknown_agent_is_reported_and_stops
         assert "project sound" not in told
 
 
-def test_a_project_that_was_made_over_the_api_is_looked_at_too(
-    make_server: Callable[..., LiveServer], tmp_path: Path
-) -> None:
+def test_a_project_created_over_the_api_is_checked_too(make_server: Callable[..., LiveServer], tmp_path: Path) -> None:
     server = make_server(f"{NO_LIMITS}[agents.left]\ndriver = 'acp'\ncommand = ['none']\n")
     for name, fields in (("sound", {}), ("gone", {}), ("inside", {}), ("alone", {"agent": "left"})):
         (tmp_path / name).mkdir()
@@ -57,13 +55,13 @@ def test_a_project_that_was_made_over_the_api_is_looked_at_too(
     before = doctor(server).stdout
     server.start()
     for told in (before, server.errors.read_text(), doctor(server).stdout):
-        missing = f"project gone: its path {str(tmp_path / 'gone')!r} is not a directory. Make it, or set another with"
-        assert f"{missing} PATCH /api/projects/gone. Until then no session can be started in the project." in told
+        missing = f"project gone: its path {str(tmp_path / 'gone')!r} is not a directory. Create it, or set another"
+        assert f"{missing} with PATCH /api/projects/gone. Until then, no session can start in the project." in told
         assert f"project inside: its path {str(tmp_path / 'inside')!r} is in Perdure's data directory" in told
         assert "project alone: There is no agent 'left'" in told
         assert "Choose another on the page, or with PATCH /api/projects/alone." in told
         assert "project sound" not in told and "perdure.toml. Until" not in told
-    # What it says is true.
+    # The warning is correct.
     assert {"alone", "gone", "inside"} < {project["id"] for project in server.get("/api/projects")["projects"]}
     for project, status in (("gone", 400), ("inside", 400), ("alone", 404)):
         server.post("/api/sessions", {"project": project}, expect=status)
@@ -78,7 +76,7 @@ def test_the_doctor_says_what_is_wrong_with_a_broken_configuration(tmp_path: Pat
     (server.data / "perdure.toml").write_text("[server\n")
     assert "is not valid TOML" in doctor(server).stdout
     (server.data / "perdure.toml").write_text("[server]\nagent = 'nobody'\n")
-    assert "The setting server.agent can't be used. There is no agent 'nobody'" in doctor(server).stdout
+    assert "The setting server.agent is not valid. There is no agent 'nobody'" in doctor(server).stdout
     (server.data / "perdure.toml").write_text("[server]\ndisk_floor_mb = 900000000\n")
     assert "problem   free space" in doctor(server).stdout
     (server.data / "perdure.toml").unlink()

@@ -1,4 +1,4 @@
-"""One process for all sessions in a directory: they don't mix, they die together, and each goes on afterwards."""
+"""One process for all sessions in a directory: they don't mix, they fail together, and each continues afterwards."""
 
 import json
 import random
@@ -19,7 +19,7 @@ STREAMED = "".join(f"w{n} " for n in range(100)) + "\nend"
 
 
 class Place:
-    """A server whose agent is shared, and sessions in one directory."""
+    """A server with a shared agent, and sessions in one directory."""
 
     def __init__(
         self,
@@ -28,7 +28,7 @@ class Place:
         server: str = "slots = 0\nproject_slots = 0",
         first: str = "",
     ) -> None:
-        """`first` is shell that runs before the agent."""
+        """`first`: shell commands that run before the agent."""
         agent = f"{shlex.quote(sys.executable)} -m perdure.rehearsal --acp"
         command = json.dumps(["sh", "-c", f"{first or ':'}; exec {agent}"])
         env = f'{{ PERDURE_REHEARSAL_DIR = "{folder}/memory", PYTHONPATH = "{SOURCE}" }}'
@@ -69,7 +69,7 @@ def test_sessions_in_one_directory_share_a_process_and_nothing_else(place: Place
     assert place.pid(elsewhere) != place.pid(first)
 
 
-def test_sessions_that_begin_at_once_wait_for_one_process(place: Place) -> None:
+def test_sessions_that_start_concurrently_wait_for_one_process(place: Place) -> None:
     sessions = [place.session() for _ in range(4)]
     for session in sessions:
         place.server.send(session, "say hello")
@@ -78,7 +78,7 @@ def test_sessions_that_begin_at_once_wait_for_one_process(place: Place) -> None:
     assert len({place.pid(session) for session in sessions}) == 1
 
 
-def test_a_session_that_joins_a_process_which_can_reopen_none_is_told_the_conversation(
+def test_a_session_that_joins_a_process_without_resume_gets_a_replay(
     make_server: Callable[..., LiveServer], tmp_path: Path
 ) -> None:
     agent, ran = f"{shlex.quote(sys.executable)} -m perdure.rehearsal --acp", shlex.quote(f"{tmp_path}/ran")
@@ -95,7 +95,7 @@ def test_a_session_that_joins_a_process_which_can_reopen_none_is_told_the_conver
     assert place.pid(first) == place.pid(second)
 
 
-def test_a_prompt_of_one_session_is_answered_to_it_alone(place: Place) -> None:
+def test_the_answer_to_a_prompt_reaches_only_its_session(place: Place) -> None:
     server, first, second = place.server, place.session(), place.session()
     server.send(first, "permit Deploy\nsay deployed")
     server.send(second, "permit Erase\nsay erased")
@@ -128,11 +128,11 @@ def test_the_process_ends_with_its_last_session(place: Place) -> None:
     for session in (second, third):
         server.post(f"/api/sessions/{session}/stop")
     none_left(server)
-    eventually(lambda: not zombies(server), "its keeper is buried")
+    eventually(lambda: not zombies(server), "its keeper is gone")
     assert server.turn(place.session(), "say five")["stop_reason"] == "end_turn"
 
 
-def test_a_crash_fails_every_running_turn_with_what_it_said_and_every_session_goes_on(place: Place) -> None:
+def test_a_crash_fails_every_running_turn_and_every_session_continues(place: Place) -> None:
     server, first, second, idle = place.server, place.session(), place.session(), place.session()
     server.turn(idle, "say nothing")
     for session in (first, second):
@@ -161,7 +161,7 @@ def test_an_abort_stops_one_session_and_no_other(place: Place) -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_turns_of_all_sessions_go_on_though_the_server_is_killed(place: Place, seed: int) -> None:
+def test_turns_of_all_sessions_continue_after_the_server_is_killed(place: Place, seed: int) -> None:
     server, chance = place.server, random.Random(seed)
     sessions = [place.session() for _ in range(3)]
     for session in sessions:
@@ -185,7 +185,7 @@ def test_turns_of_all_sessions_go_on_though_the_server_is_killed(place: Place, s
     assert place.pid(joined) == pid
 
 
-def test_a_session_that_waits_for_the_process_takes_what_comes_meanwhile(
+def test_a_session_that_waits_for_the_process_accepts_messages_meanwhile(
     make_server: Callable[..., LiveServer], tmp_path: Path
 ) -> None:
     gate = tmp_path / "gate"
@@ -193,7 +193,7 @@ def test_a_session_that_waits_for_the_process_takes_what_comes_meanwhile(
     server, first, warm, stopped = place.server, place.session(), place.session(), place.session()
     server.send(first, "say one")
     server.wait(first, lambda found: found["state"] == "processing")
-    # These wait until the process has introduced itself.
+    # These wait until the process has completed its handshake.
     server.send(warm, "say two")
     server.send(stopped, "say never")
     server.post(f"/api/sessions/{stopped}/abort", expect=202)
@@ -219,13 +219,13 @@ def test_with_one_slot_an_idle_session_keeps_the_process_that_the_next_turn_uses
     assert len(pids) == 1
 
 
-def test_a_session_that_had_left_when_the_server_died_does_not_end_the_process_of_the_others(place: Place) -> None:
+def test_a_session_that_was_leaving_when_the_server_died_does_not_end_the_shared_process(place: Place) -> None:
     server, first, second = place.server, place.session(), place.session()
     server.turn(first, "say one")
     server.send(second, "stream 100 20\nsay end")
     until_said(server, second, 1, "w3 ")
     server.kill()
-    # As if the server had died while the first one was leaving: it is detached, and its row is still there.
+    # As if the server had died while the first session was leaving: it is detached, but its row still exists.
     with closing(sqlite3.connect(server.data / "perdure.db", isolation_level=None)) as database:
         (body,) = database.execute("SELECT machine_state FROM sessions WHERE session_id = ?", (first,)).fetchone()
         state = restore(body)
@@ -237,7 +237,7 @@ def test_a_session_that_had_left_when_the_server_died_does_not_end_the_process_o
     assert server.recalled(first) == ["say one"]
 
 
-def test_more_sessions_than_one_process_takes_get_another(place: Place) -> None:
+def test_more_sessions_than_a_process_can_serve_get_another(place: Place) -> None:
     sessions = [place.session() for _ in range(15)]
     for session in sessions:
         place.server.turn(session, "say hello")

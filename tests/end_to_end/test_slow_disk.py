@@ -1,6 +1,7 @@
-"""The disk stalls: others wait no longer than the one commit that met it, and nothing is lost.
+"""The disk stalls: other requests wait no longer than the one commit that hit the stall, and nothing is lost.
 
-The server is a real one with a small library in front of the C library, in which a write to the database's log waits.
+The server is real, with a small library preloaded in front of the C library, which delays a write to the database's
+log.
 """
 
 import subprocess
@@ -15,7 +16,7 @@ from tests.harness import NO_LIMITS, ColdServer, eventually, no_holes
 
 STALL_S = 0.4
 MARGIN_S = 0.6
-"""For a busy machine."""
+"""Allowance for a busy machine."""
 WORDS = 60
 SWITCH = "stall.on"
 LIBRARY = r"""
@@ -67,7 +68,7 @@ ssize_t pwrite(int fd, const void *bytes, size_t count, off_t position) {
 
 
 class Asking(threading.Thread):
-    """Somebody who wants nothing from the disk: asks all the time, and notes how long each answer took."""
+    """A client that needs nothing from the disk. It sends requests all the time and records the response times."""
 
     def __init__(self, server: ColdServer) -> None:
         super().__init__()
@@ -89,7 +90,7 @@ class Asking(threading.Thread):
 
 @pytest.fixture
 def stalling(tmp_path: Path) -> Path:
-    """The library."""
+    """The compiled library."""
     source = tmp_path / "stall.c"
     source.write_text(LIBRARY)
     subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", str(tmp_path / "stall.so"), str(source), "-ldl"], check=True)
@@ -109,12 +110,10 @@ def server(stalling: Path, tmp_path: Path) -> Iterator[ColdServer]:
 
 @pytest.mark.smoke
 @pytest.mark.needs("linux", "cc")
-def test_a_stalled_disk_holds_others_up_no_longer_than_the_commit_that_meets_it(
-    server: ColdServer, tmp_path: Path
-) -> None:
+def test_a_stalled_disk_delays_others_no_longer_than_the_stalled_commit(server: ColdServer, tmp_path: Path) -> None:
     session = server.create()
     server.send(session, f"stream {WORDS} 30")
-    eventually(lambda: server.session(session)["event_count"] > 10, "the stream has begun")
+    eventually(lambda: server.session(session)["event_count"] > 10, "the stream has started")
     others = Asking(server)
     others.start()
     (tmp_path / SWITCH).touch()
@@ -122,9 +121,9 @@ def test_a_stalled_disk_holds_others_up_no_longer_than_the_commit_that_meets_it(
     took_s = others.end()
     slow = [each for each in took_s if each > STALL_S / 2]
     print(f"{len(took_s)} answers, {len(slow)} of them slow, the slowest in {max(took_s):.3f} s")
-    assert (tmp_path / f"{SWITCH}.met").exists(), "a commit met the stall"
+    assert (tmp_path / f"{SWITCH}.met").exists(), "a commit hit the stall"
     assert max(took_s) < STALL_S + MARGIN_S
-    # After each of them the thread commits for a second, however long that takes.
+    # After each stall, the thread commits for a second, however long that takes.
     assert len(slow) <= len(took_s) / 10
     no_holes(server.log(session))
     assert server.text(session, 1).split() == [f"w{number}" for number in range(WORDS)]

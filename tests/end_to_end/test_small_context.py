@@ -1,4 +1,5 @@
-"""A conversation that is longer than an agent can hold: it answers all the same, and says what it was not told."""
+"""A conversation longer than an agent's context: the agent still answers, and a notice says which turns it did not
+get."""
 
 import json
 import sys
@@ -23,7 +24,7 @@ def config(family: str, more: str = "") -> str:
 
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("family", FAMILIES)
-def test_three_hundred_turns_are_told_to_a_small_agent_in_short(
+def test_three_hundred_turns_are_shortened_for_a_small_agent(
     family: str, make_server: Callable[..., LiveServer]
 ) -> None:
     server = make_server(config(family))
@@ -36,14 +37,14 @@ def test_three_hundred_turns_are_told_to_a_small_agent_in_short(
     assert plan["turns_told"] == list(range(1, TURNS + 1))
     turn = server.turn(session, "recall", agent="small")
     assert (turn["stop_reason"], turn["context"]) == ("end_turn", "fresh")
-    # It was told all, then less, until it fitted; each time in a session of its own that is never used again.
+    # It got the full replay, then shorter ones until one fitted, each in a new native session that is never used again.
     log = server.log(session)
     tries = [event for event in log if event["type"] == "context_fallback" and event["turn"] == TURNS + 1]
     assert tries and all(event["shorter"] and event["poisoned"] for event in tries)
     shortened = [event for event in log if event["type"] == "history_shortened"][-1]
     untold, short = shortened["left_out"], shortened["digested"]
     assert [*untold, *short] == list(range(1, len(untold) + len(short) + 1)) and untold and short
-    assert len(untold) + len(short) < TURNS, "the latest turns are told as they were"
+    assert len(untold) + len(short) < TURNS, "the latest turns are not shortened"
     assert (turn["left_out"], turn["digested"]) == (len(untold), len(short))
     assert f"turns 1 to {untold[-1]} are left out" in shortened["message"]
     held = [json.loads(line[2:]) for line in server.text(session, TURNS + 1).split("\n") if line.startswith("- ")]
@@ -55,7 +56,7 @@ def test_three_hundred_turns_are_told_to_a_small_agent_in_short(
 
 @pytest.mark.smoke
 @pytest.mark.timeout(120)
-def test_an_agent_with_a_budget_is_never_told_more(make_server: Callable[..., LiveServer]) -> None:
+def test_a_replay_never_exceeds_the_agents_budget(make_server: Callable[..., LiveServer]) -> None:
     server = make_server(config("acp", "transcript_tokens = 1000"))
     session = server.create(agent="rehearsal")
     for number in range(40):

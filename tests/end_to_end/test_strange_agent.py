@@ -1,4 +1,4 @@
-"""An ACP agent that does all that real ones were seen to do, in one turn: nothing is lost and nothing is stuck."""
+"""An ACP agent that shows all odd behaviour of real ones in one turn: nothing is lost and nothing hangs."""
 
 import json
 import shlex
@@ -61,7 +61,7 @@ while True:
 
 
 @pytest.mark.smoke
-def test_noise_early_and_strange_updates_unknown_requests_and_long_lines_cost_nothing(
+def test_noise_odd_updates_unknown_requests_and_long_lines_are_harmless(
     make_server: Callable[..., LiveServer], tmp_path: Path
 ) -> None:
     program = tmp_path / "agent.py"
@@ -82,10 +82,11 @@ def test_noise_early_and_strange_updates_unknown_requests_and_long_lines_cost_no
     assert len([event for event in log if event["type"] == "system"]) == 3
 
 
-def test_an_agent_that_never_answers_an_unknown_request_is_told_the_conversation(
+def test_an_agent_that_never_answers_an_unknown_request_gets_a_replay(
     make_server: Callable[..., LiveServer], tmp_path: Path
 ) -> None:
-    """It opens its session again, and is asked in this way whether it has said all of the old one."""
+    """It resumes its session. Perdure uses an unknown request to find out whether its replay of the old conversation is
+    complete."""
     agent = f"{shlex.quote(sys.executable)} -m perdure.rehearsal --acp"
     command = json.dumps(["sh", "-c", f"grep --line-buffered -v _perdure/settled | {agent}"])
     env = f'{{ PYTHONPATH = "{SOURCE}", PERDURE_REHEARSAL_DIR = "{tmp_path / "memory"}" }}'

@@ -1,4 +1,4 @@
-"""TeamHQ's stream over cuts, crashes and compaction: every event once, each under its own number."""
+"""TeamHQ's stream across disconnects, crashes and compaction: every event once, each with its own number."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,7 +19,7 @@ def without_times(events: list[Json]) -> list[Json]:
 
 
 def take(team: TeamHQ, session: str, seen: list[Json], count: int) -> None:
-    """`count` more events of the turn, as a browser gets them that was cut off after those it has seen."""
+    """`count` more events of the turn, as a browser gets them after it was disconnected."""
     if seen and seen[-1]["type"] == "waiting_for_input":
         return
     with team.watch(session, last_event_id=str(seen[-1]["id"]) if seen else None) as stream:
@@ -33,7 +33,7 @@ def take(team: TeamHQ, session: str, seen: list[Json], count: int) -> None:
 
 @pytest.mark.smoke
 @pytest.mark.timeout(300)
-def test_a_viewer_that_is_cut_off_and_whose_server_is_killed_sees_every_event_once(
+def test_a_viewer_sees_every_event_once_despite_disconnects_and_a_killed_server(
     server: LiveServer, tmp_path: Path
 ) -> None:
     team = TeamHQ(server, tmp_path / "site")
@@ -44,7 +44,7 @@ def test_a_viewer_that_is_cut_off_and_whose_server_is_killed_sees_every_event_on
     server.kill()
     server.restart()
     take(team, session, seen, 20)
-    # In the middle of the turn: what is left is read after it was compacted.
+    # In the middle of the turn: the rest is read after compaction.
     server.wait_idle(session)
     eventually(lambda: any("first_seq" in event for event in server.log(session)), "the turn is compacted")
     server.kill()
@@ -71,7 +71,7 @@ AGENTS = ["rehearsal", "rehearsal-stream", "rehearsal-resume"]
 
 
 @pytest.mark.parametrize("agent", AGENTS)
-def test_a_session_is_started_continued_and_stopped_in_every_way_of_running_an_agent(
+def test_a_session_is_started_continued_and_stopped_with_every_driver(
     server: LiveServer, tmp_path: Path, agent: str
 ) -> None:
     team = TeamHQ(server, tmp_path / "site", agent=agent, kickoff="tool Bash ls\nsay kicked off {project}")
@@ -90,7 +90,7 @@ def test_a_session_is_started_continued_and_stopped_in_every_way_of_running_an_a
     assert [event["data"]["tool"] for event in first if event["type"] in ("tool_use", "tool_result")] == ["Bash"] * 2
     assert first[-2]["type"] == "turn_end" and first[-2]["data"]["exitCode"] == 0
     assert "kicked off site" in text_of(second) and '- "recall"' in text_of(second)
-    # With several nodes it may say that it waits for its owner.
+    # With several nodes, an event may say that the message waits for the session's owner.
     assert [event["type"] for event in second if event["type"] != "system"][:2] == ["user_message", "turn_start"], (
         second
     )
@@ -101,7 +101,7 @@ def test_a_session_is_started_continued_and_stopped_in_every_way_of_running_an_a
     assert (stopped["status"], stopped["state"], stopped["turnCount"]) == ("stopped", "ended", 3)
     assert stopped["conversationId"] == stopped["cliSessionId"] and stopped["conversationId"]
     assert [turn["exitCode"] for turn in stopped["turns"]] == [0, 0, None]
-    # At once while idle, too.
+    # An idle session ends immediately too.
     other = team.started("say idle")
     assert (team.stop(other)["state"], team.events(other)[-1]["data"]) == (
         "ended",
@@ -110,7 +110,7 @@ def test_a_session_is_started_continued_and_stopped_in_every_way_of_running_an_a
 
 
 def until(frames: Iterator[tuple[str, str, Json]], kind: str) -> list[Json]:
-    """Events up to and with the first of this type."""
+    """Events up to and including the first of this type."""
     found = []
     for _, _, data in frames:
         found.append(data)
@@ -120,7 +120,7 @@ def until(frames: Iterator[tuple[str, str, Json]], kind: str) -> list[Json]:
 
 
 @pytest.mark.parametrize("agent", AGENTS)
-def test_a_turn_that_fails_can_be_tried_again(server: LiveServer, tmp_path: Path, agent: str) -> None:
+def test_a_failed_turn_can_be_retried(server: LiveServer, tmp_path: Path, agent: str) -> None:
     team = TeamHQ(server, tmp_path / "site", agent=agent)
     session = team.started("say before\ncrash 3")
     shown = team.get(session)

@@ -1,4 +1,4 @@
-"""Two nodes on one PostgreSQL: whatever is done on one of them is true on the other."""
+"""Two nodes on one PostgreSQL: every change on one of them is visible on the other."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -26,7 +26,7 @@ def cluster(tmp_path: Path, postgres_url: str) -> Iterator[Cluster]:
 
 @pytest.fixture
 def make_nodes(tmp_path: Path, postgres_url: str) -> Iterator[Callable[..., list[NodeProcess]]]:
-    """`make_nodes("slots = 1")`: two nodes, each with directories of its own."""
+    """`make_nodes("slots = 1")`: two nodes, each with its own directories."""
     made: list[NodeProcess] = []
 
     def make(more: str = "", sections: str = "", slots: int = 0) -> list[NodeProcess]:
@@ -50,7 +50,7 @@ def ids_of(server: LiveServer) -> list[str]:
 
 
 @pytest.mark.smoke
-def test_what_one_node_takes_the_other_shows(cluster: Cluster) -> None:
+def test_a_message_accepted_by_one_node_is_shown_by_the_other(cluster: Cluster) -> None:
     a, b = cluster.nodes
     session = a.create()
     with b.watch(session) as viewer:
@@ -61,7 +61,7 @@ def test_what_one_node_takes_the_other_shows(cluster: Cluster) -> None:
     said = "".join(data["delta"] for _, kind, data in seen if kind == "assistant_text")
     assert said == words(30)
     no_holes(a.log(session))
-    # Between two reads the finished turn's deltas may be joined.
+    # The finished turn's deltas may be joined between two reads.
     eventually(lambda: a.log(session) == b.log(session), "both have the same log")
     assert {node["state"] for node in b.get("/api/nodes")["nodes"]} == {"alive"}
 
@@ -77,7 +77,7 @@ def test_a_viewer_that_switches_nodes_mid_stream_sees_no_gap_and_no_duplicate(cl
         with cluster.nodes[number % 2].watch(session, position) as viewer:
             for count, (at, kind, data) in enumerate(viewer.frames(), 1):
                 position = at
-                assert kind != "snapshot", "it missed little, and gets that"
+                assert kind != "snapshot", "it gets the few events that it missed"
                 seen += range(data.get("first_seq", data["seq"]), data["seq"] + 1)
                 is_over = kind == "turn_end"
                 if is_over or count >= 20:
@@ -87,7 +87,7 @@ def test_a_viewer_that_switches_nodes_mid_stream_sees_no_gap_and_no_duplicate(cl
     assert seen == list(range(1, len(seen) + 1))
 
 
-def test_a_login_link_of_one_node_works_on_the_other_and_a_sign_out_counts_on_both(cluster: Cluster) -> None:
+def test_a_login_link_of_one_node_works_on_the_other_and_a_sign_out_applies_to_both(cluster: Cluster) -> None:
     a, b = cluster.nodes
     code = a.post("/api/login-links", expect=201)["path"].partition("=")[2]
     with httpx2.Client(base_url=b.url, trust_env=False, verify=False) as browser:
@@ -101,13 +101,13 @@ def test_a_login_link_of_one_node_works_on_the_other_and_a_sign_out_counts_on_bo
             ).is_success
         assert browser.post("/api/login", json={"code": code}).status_code == 401
         again = httpx2.post(f"{a.url}/api/login", json={"code": code}, verify=False)
-        assert again.status_code == 401, "a link signs one browser in, on whichever node"
+        assert again.status_code == 401, "a link signs in one browser, on either node"
         assert browser.post("/api/logout").status_code == 204
         refused = httpx2.get(f"{a.url}/api/sessions", headers=browser.headers, cookies=cookies, verify=False)
         assert refused.status_code == 401
 
 
-def test_a_project_that_one_node_makes_is_known_to_the_other_at_once(cluster: Cluster, tmp_path: Path) -> None:
+def test_a_project_created_on_one_node_is_known_to_the_other_immediately(cluster: Cluster, tmp_path: Path) -> None:
     a, b = cluster.nodes
     for number in range(5):
         (tmp_path / f"site{number}").mkdir()
@@ -117,7 +117,7 @@ def test_a_project_that_one_node_makes_is_known_to_the_other_at_once(cluster: Cl
     assert a.http.get(f"/api/projects/{made['id']}").status_code == 404
 
 
-def test_a_session_that_one_node_erases_is_gone_on_the_other_with_its_files(cluster: Cluster) -> None:
+def test_a_session_erased_on_one_node_is_gone_on_the_other_with_its_files(cluster: Cluster) -> None:
     a, b = cluster.nodes
     session = a.create()
     a.turn(session, "say hello")
@@ -146,7 +146,7 @@ def test_a_command_reaches_the_agent_through_either_node(cluster: Cluster) -> No
     assert b.recalled(session) == ["permit Bash\nsay done", "hang"]
 
 
-def test_a_file_that_one_node_was_given_reaches_an_agent_on_the_other(cluster: Cluster) -> None:
+def test_an_attachment_sent_to_one_node_reaches_an_agent_on_the_other(cluster: Cluster) -> None:
     a, b = cluster.nodes
     session = a.create()
     a.turn(session, "say hello")
@@ -158,10 +158,8 @@ def test_a_file_that_one_node_was_given_reaches_an_agent_on_the_other(cluster: C
         assert node.http.get(f"/api/sessions/{session}/attachments/{kept['file']}").content == b"hello"
 
 
-def test_after_a_failover_that_may_have_lost_events_viewers_begin_with_a_snapshot(
-    cluster: Cluster, postgres_url: str
-) -> None:
-    """Of which PostgreSQL tells by another timeline; here the epoch is raised as the store raises it then."""
+def test_after_a_failover_that_may_have_lost_events_viewers_get_a_snapshot(cluster: Cluster, postgres_url: str) -> None:
+    """PostgreSQL shows such a failover by a new timeline. Here the epoch is raised as the store does it then."""
     session = cluster.create()
     cluster.turn(session, "say one")
     with cluster.watch(session) as viewer:
@@ -173,12 +171,12 @@ def test_after_a_failover_that_may_have_lost_events_viewers_begin_with_a_snapsho
         assert list(frames) == [], "the stream ends"
     for node in cluster.nodes:
 
-        def begins_anew(node: NodeProcess = node) -> bool:
+        def sends_a_snapshot(node: NodeProcess = node) -> bool:
             with node.watch(session, position) as viewer:
                 begun, kind, _ = next(viewer.frames(), ("", "", None))
             return kind == "snapshot" and begun == f"{position}-1"
 
-        eventually(begins_anew, "each node knows of the new epoch")
+        eventually(sends_a_snapshot, "each node knows the new epoch")
 
 
 # Directories of one machine ------------------------------------------------------------------------------------------
@@ -199,7 +197,7 @@ def test_a_session_waits_for_the_node_that_has_its_directory(make_nodes: Callabl
     assert b.recalled(session) == ["say one", "say two"]
 
 
-def test_a_restarted_node_goes_on_with_the_turn_that_the_other_node_was_sent(
+def test_a_restarted_node_continues_the_turn_that_was_sent_to_the_other_node(
     make_nodes: Callable[..., list[NodeProcess]],
 ) -> None:
     a, b = make_nodes()
@@ -213,14 +211,14 @@ def test_a_restarted_node_goes_on_with_the_turn_that_the_other_node_was_sent(
     assert b.text(session, 1) == words(200)
 
 
-def test_a_drained_node_begins_nothing_and_a_moved_session_goes_on_elsewhere(
+def test_a_drained_node_starts_no_turn_and_a_moved_session_continues_elsewhere(
     make_nodes: Callable[..., list[NodeProcess]],
 ) -> None:
     a, b = make_nodes()
     session = a.create(workdir=str(a.data.parent))
     a.turn(session, "say one")
     b.post(f"/api/nodes/{a.id}/drain", expect=200)
-    eventually(lambda: a.http.get("/api/ready").status_code == 503, "a load balancer sees that it drains")
+    eventually(lambda: a.http.get("/api/ready").status_code == 503, "a load balancer sees that the node drains")
     assert b.send(session, "say two")["state"] == "accepted"
     b.post(f"/api/nodes/{b.id}/move", {"session_ids": [session]}, expect=200)
     assert b.wait_idle(session)["turn_count"] == 2
@@ -267,7 +265,7 @@ def test_a_job_runs_once_however_many_nodes_there_are(make_nodes: Callable[..., 
         assert b.session(run["session_id"])["turn_count"] == 1
 
 
-def test_a_node_that_was_removed_stops_and_its_sessions_go_elsewhere(
+def test_a_removed_node_stops_and_its_sessions_move_to_other_nodes(
     make_nodes: Callable[..., list[NodeProcess]],
 ) -> None:
     a, b = make_nodes()
@@ -282,7 +280,7 @@ def test_a_node_that_was_removed_stops_and_its_sessions_go_elsewhere(
     assert {node["id"] for node in b.get("/api/nodes")["nodes"]} == {a.id, b.id}
 
 
-def test_a_session_with_a_label_waits_for_the_node_that_has_it(make_nodes: Callable[..., list[NodeProcess]]) -> None:
+def test_a_session_with_a_label_waits_for_a_node_with_that_label(make_nodes: Callable[..., list[NodeProcess]]) -> None:
     a, b = make_nodes()
     shared = str(a.data.parent)
     opening = {"labels": ["node:gpu"], "workdir": shared, "message": "say here"}
@@ -297,11 +295,11 @@ def test_a_session_with_a_label_waits_for_the_node_that_has_it(make_nodes: Calla
     assert a.session(session)["node"] == b.id
 
 
-def test_a_draining_node_lets_another_one_run_its_sessions(cluster: Cluster) -> None:
+def test_a_draining_node_releases_its_sessions_to_another(cluster: Cluster) -> None:
     a, b = cluster.nodes
     session = a.create()
     a.turn(session, "say one")
-    assert b.session(session)["node"] == a.id, "the other node has it in memory from now on"
+    assert b.session(session)["node"] == a.id, "the other node has the session in memory from now on"
     b.post(f"/api/nodes/{a.id}/drain", expect=200)
     eventually(lambda: a.http.get("/api/ready").status_code == 503, "it drains")
     for number, node in ((2, b), (3, a)):
@@ -318,7 +316,7 @@ def test_the_turn_of_a_silent_node_ends_when_a_person_moves_its_session(
     a, b = make_nodes("takeover_after_s = 3")
     session = a.create(workdir=str(a.data.parent))
     a.send(session, "say half\nhang")
-    eventually(lambda: b.text(session, 1) == "half", "it has begun")
+    eventually(lambda: b.text(session, 1) == "half", "the turn has started")
     b.send(session, "say next", when_busy="queue")
     a.kill()
 
@@ -333,15 +331,15 @@ def test_the_turn_of_a_silent_node_ends_when_a_person_moves_its_session(
     assert second["stop_reason"] == "end_turn"
 
 
-def test_a_session_that_is_moved_to_and_fro_remembers_everything_and_leaves_no_agent_behind(
+def test_a_session_moved_back_and_forth_remembers_everything_and_leaves_no_agent(
     make_nodes: Callable[..., list[NodeProcess]],
 ) -> None:
     a, b = make_nodes()
     session = a.create(workdir=str(a.data.parent))
     a.turn(session, "say one")
-    assert list((a.data / "launches").glob("*")), "its agent waits for the next message"
+    assert list((a.data / "launches").glob("*")), "the agent waits for the next message"
     b.post(f"/api/nodes/{b.id}/move", {"session_ids": [session]}, expect=200)
-    assert not list((a.data / "launches").glob("*")), "the first node has ended its agent before"
+    assert not list((a.data / "launches").glob("*")), "the first node has ended its agent"
     detached = [event["reason"] for event in b.log(session) if event["type"] == "agent_detached"]
     assert detached == ["moved"]
     b.post(f"/api/nodes/{a.id}/move", {"session_ids": [session]}, expect=200)
@@ -349,7 +347,7 @@ def test_a_session_that_is_moved_to_and_fro_remembers_everything_and_leaves_no_a
     assert b.session(session)["node"] == a.id
 
 
-def test_a_session_on_one_node_is_not_replaced_by_one_on_another(
+def test_a_session_is_not_replaced_by_one_on_another_node(
     make_nodes: Callable[..., list[NodeProcess]],
 ) -> None:
     a, b = make_nodes(sections="[limits]\non_full = 'replace'\n", slots=1)
@@ -362,10 +360,10 @@ def test_a_session_on_one_node_is_not_replaced_by_one_on_another(
     assert [a.session(session)["status"] for session in (first, second, third)] == ["running", "stopped", "running"]
 
 
-def test_a_limit_that_is_set_later_holds_for_sessions_that_rested_already(
+def test_a_limit_set_later_applies_to_sessions_that_were_already_idle(
     make_nodes: Callable[..., list[NodeProcess]],
 ) -> None:
-    """As for those that were migrated from SQLite: the store does not know yet when they are due."""
+    """Like sessions migrated from SQLite: the store does not know yet when they are due."""
     a, b = make_nodes()
     session = a.create()
     a.turn(session, "say one")
@@ -374,4 +372,4 @@ def test_a_limit_that_is_set_later_holds_for_sessions_that_rested_already(
     with (a.data / "perdure.toml").open("a") as config:
         config.write("\n[limits]\non_idle = 'end'\nidle_timeout_s = 1\n")
     a.restart()
-    eventually(lambda: a.session(session)["status"] == "timed-out", "its clock fires")
+    eventually(lambda: a.session(session)["status"] == "timed-out", "the timer fires")

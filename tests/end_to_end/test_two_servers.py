@@ -1,4 +1,5 @@
-"""One data directory, one server at a time: a second is refused, and the next one takes up what the last one left."""
+"""One data directory, one server at a time: a second one is refused, and the next one continues where the last one
+stopped."""
 
 import fcntl
 import os
@@ -28,13 +29,13 @@ def test_a_second_server_on_the_same_data_refuses_and_harms_nothing(server: Live
         timeout=WAIT_S,
     )
     assert second.returncode != 0
-    assert "Another server uses" in second.stderr and "Traceback" not in second.stderr
+    assert "Another server is using" in second.stderr and "Traceback" not in second.stderr
     assert server.url in second.stderr
     server.wait_idle(session)
     assert server.text(session, 1) == "".join(f"w{n} " for n in range(100)) + "\nend"
 
 
-async def test_a_server_starts_though_a_command_that_only_looks_takes_its_time(
+async def test_a_server_starts_while_a_read_only_command_is_slow(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looker = os.open(tmp_path / "lock", os.O_RDONLY | os.O_CREAT)
@@ -55,7 +56,7 @@ async def test_a_server_starts_though_a_command_that_only_looks_takes_its_time(
     assert len(tries) == 10
 
 
-def test_a_server_that_is_told_to_stop_ends_idle_agents_and_leaves_running_turns_to_their_keepers(
+def test_a_graceful_shutdown_ends_idle_agents_and_leaves_running_turns_to_their_keepers(
     server: LiveServer,
 ) -> None:
     idle, running, asking = server.create(), server.create(), server.create()
@@ -65,7 +66,7 @@ def test_a_server_that_is_told_to_stop_ends_idle_agents_and_leaves_running_turns
     server.send(running, "say begun\nstream 200 10\nsay end")
     until_said(server, running, 1, "^begun")
     assert server.stop() == 0
-    # A keeper and its agent each for the two that run.
+    # A keeper and an agent for each of the two running turns.
     eventually(lambda: len(marked_processes(server.data)) <= 4, "the idle agent ends")
     assert len(marked_processes(server.data)) in (2, 3, 4)
     server.restart()
@@ -80,18 +81,18 @@ def test_a_server_that_is_told_to_stop_ends_idle_agents_and_leaves_running_turns
     assert server.recalled(idle) == ["say one"]
 
 
-def test_a_turn_that_ends_while_no_server_runs_is_found_complete_by_the_next(server: LiveServer) -> None:
+def test_a_turn_that_ends_without_a_server_is_complete_for_the_next_one(server: LiveServer) -> None:
     session = server.create()
     server.send(session, "say begun\nsleep 1\nsay end\ncrash")
     until_said(server, session, 1, "^begun")
     server.kill()
-    eventually(lambda: not marked_processes(server.data), "agent and keeper end by themselves")
+    eventually(lambda: not marked_processes(server.data), "agent and keeper end on their own")
     server.restart()
     server.wait_idle(session)
     assert server.text(session, 1) == "begun\nend"
 
 
-def test_a_restart_ends_all_sessions_where_that_is_asked_for(make_server: Callable[..., LiveServer]) -> None:
+def test_a_restart_ends_all_sessions_if_configured(make_server: Callable[..., LiveServer]) -> None:
     server = make_server('[server]\nslots = 0\nproject_slots = 0\non_restart = "end"\n')
     idle, running = server.create(), server.create()
     server.turn(idle, "say one")
@@ -113,7 +114,7 @@ def test_a_restart_ends_all_sessions_where_that_is_asked_for(make_server: Callab
     none_left(server)
 
 
-def test_processes_of_a_launch_that_no_server_knows_are_ended_at_the_start(server: LiveServer) -> None:
+def test_orphaned_processes_of_unknown_launches_are_ended_at_startup(server: LiveServer) -> None:
     session = server.create()
     server.send(session, "spawn 300\nhang")
     until_said(server, session, 1, "spawned")

@@ -1,4 +1,7 @@
-"""Processes that a test kills, and whether they are gone. Above: the tests of this folder. Below: /proc and signals."""
+"""Processes that a test kills, and whether they are gone.
+
+Above: the tests of this folder. Below: /proc and signals.
+"""
 
 import contextlib
 import json
@@ -27,14 +30,14 @@ def keeper_of(server: LiveServer, session: str) -> int:
 
 
 def kill(*pids: int) -> None:
-    """One that is gone already is no matter: when its keeper was killed, the server ends an agent at once."""
+    """Ignores a process that is already gone: if its keeper was killed, the server ends an agent immediately."""
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
 
 
 def gone(pid: int) -> bool:
-    """A zombie is gone: it runs no more."""
+    """A zombie counts as gone, because it no longer runs."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in ("Z", "X")
     except OSError:
@@ -46,13 +49,13 @@ def none_left(server: LiveServer) -> None:
 
 
 def groups_of(server: LiveServer) -> list[Path]:
-    """The control groups of its launches."""
+    """The control groups of the server's launches."""
     install = (server.data / "install").read_text().split()[0]
     return [group for base in cgroups.here() for group in base.folder.glob(f"perdure-{install}-*")]
 
 
 def zombies(server: LiveServer) -> list[int]:
-    """Children of the server that ended and were not asked for."""
+    """Zombie children of the server that it has not waited for."""
     assert server.process is not None
     found = []
     for entry in Path("/proc").glob("[0-9]*/stat"):
@@ -66,7 +69,7 @@ def zombies(server: LiveServer) -> list[int]:
 
 
 def until_said(server: LiveServer, session: str, turn: int, pattern: str) -> "re.Match[str]":
-    """Wait until the turn has said something that matches."""
+    """Wait until the turn's output matches."""
     found: re.Match[str] = eventually(
         lambda: (
             turn in [t["turn"] for t in server.transcript(session)] and re.search(pattern, server.text(session, turn))
@@ -77,6 +80,6 @@ def until_said(server: LiveServer, session: str, turn: int, pattern: str) -> "re
 
 
 def closed_order(log: list[dict[str, object]], turn: int) -> list[str]:
-    """The types that make a turn's frame, in the order in which they came."""
+    """The event types that frame a turn, in the order in which they came."""
     frame = ("user_message", "turn_start", "error", "turn_end", "waiting_for_input")
     return [str(event["type"]) for event in log if event["turn"] == turn and event["type"] in frame]

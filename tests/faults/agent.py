@@ -1,8 +1,8 @@
-"""The agent of fault runs: the rehearsal agent, which also notes when it is alive.
+"""The agent for fault runs: the rehearsal agent, which also records when it is alive.
 
-Above: nodes start it as an ACP agent; checker.py reads its notes. Below: perdure.rehearsal. A thread appends one line
-`pid directory boottime` every few milliseconds to a file of its own, in one write. A process that is paused or dead
-notes nothing, so the notes of all processes show who was able to act when.
+Above: nodes start it as an ACP agent; checker.py reads its records. Below: perdure.rehearsal. Every few milliseconds, a
+thread appends a line `pid directory boottime` to the process's own file, in one write. A paused or dead process writes
+nothing, so these files show which process was able to act, and when.
 """
 
 import os

@@ -1,7 +1,7 @@
-"""Whether a run's history is one that nodes may produce: functions from what was recorded to the violations in it.
+"""Checks whether a run's history is correct: functions that take recorded data and return the violations in it.
 
 Above: run.py and the tests; `python -m tests.faults.checker HISTORY` checks a file again. Below: history.py. Nothing
-here knows a node, a clock or a database. An empty list is the good answer.
+here uses a node, a clock or a database. An empty list means that everything is correct.
 """
 
 import re
@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 from tests.faults.history import Record, of, read
 
 PAUSED_S = 0.3
-"""Between two notes of an agent that are further apart it was paused, or at least did not show that it was not."""
+"""If two records of an agent are further apart, it counts as paused in between."""
 REST_LIMIT_S = 45.0
-"""After the last fault is healed: nothing runs or waits any more, and every viewer has seen everything."""
+"""How long after the last fault it may take until nothing runs or waits, and every viewer has seen everything."""
 WORD = re.compile(r"w(\d+) ")
 DELTAS = ("assistant_text", "assistant_thinking")
 STREAM = re.compile(r"stream (\d+) (\d+)")
@@ -33,10 +33,10 @@ class Interval(NamedTuple):
 
 
 def check(records: list[Record]) -> list[str]:
-    """Everything that is wrong with a run."""
+    """All violations of a run."""
     found = [f"stuck: {record['what']}" for record in of(records, "stuck")]
     found += [
-        f"it came to rest only after {record['within_s']} s"
+        f"it took {record['within_s']} s to come to rest"
         for record in of(records, "rest")
         if record["within_s"] > REST_LIMIT_S
     ]
@@ -59,7 +59,7 @@ def check(records: list[Record]) -> list[str]:
 
 
 def final_logs(records: list[Record]) -> dict[str, dict[str, Log]]:
-    """By session and node."""
+    """The logs by session and node."""
     logs: dict[str, dict[str, Log]] = defaultdict(dict)
     for record in of(records, "log"):
         logs[record["session"]][record["node"]] = record["events"]
@@ -70,14 +70,14 @@ def final_logs(records: list[Record]) -> dict[str, dict[str, Log]]:
 
 
 def check_messages(session: str, operations: Sequence[Record], log: Log) -> list[str]:
-    """Each acknowledged message was taken once and its turn ended, or it was withdrawn where everybody sees it."""
+    """Each acknowledged message is in the log exactly once, or the log shows that it was withdrawn."""
     found = []
     taken = Counter(event["message_id"] for event in log if event["type"] == "user_message")
     unqueued = {event["message_id"] for event in log if event["type"] == "message_unqueued"}
     sent = {record["op"] for record in operations if record["what"] == "send"}
     for message_id, count in taken.items():
         if count > 1:
-            found.append(f"{session}: message {message_id} was taken {count} times")
+            found.append(f"{session}: message {message_id} is in the log {count} times")
         if message_id not in sent:
             found.append(f"{session}: nobody sent message {message_id}")
     phases: dict[str, list[str]] = defaultdict(list)
@@ -86,16 +86,16 @@ def check_messages(session: str, operations: Sequence[Record], log: Log) -> list
             phases[record["op"]].append(record["phase"])
     for message_id, seen in phases.items():
         if seen[-1] == "ok" and not taken[message_id] and message_id not in unqueued:
-            found.append(f"{session}: message {message_id} was acknowledged and is nowhere")
+            found.append(f"{session}: message {message_id} was acknowledged but is missing")
         if seen[-1] == "fail" and "unknown" not in seen and taken[message_id]:
-            found.append(f"{session}: message {message_id} was refused and taken all the same")
+            found.append(f"{session}: message {message_id} was refused but is in the log")
         if seen[-1] in ("invoke", "unknown"):
-            found.append(f"{session}: message {message_id} never got a definite answer")
+            found.append(f"{session}: message {message_id} never got a definite response")
     return found
 
 
 def check_turns(session: str, log: Log) -> list[str]:
-    """A turn is accepted, begins, speaks and ends, one after the other; in the end none is open."""
+    """Turns are accepted, begin, produce text and end, one at a time. At the end none is open."""
     found = []
     turn: int | None = None
     begun = False
@@ -103,7 +103,7 @@ def check_turns(session: str, log: Log) -> list[str]:
         kind, number = event["type"], event["turn"]
         if kind == "user_message":
             if turn is not None:
-                found.append(f"{session}: turn {number} was accepted at {event['seq']} while turn {turn} ran")
+                found.append(f"{session}: turn {number} was accepted at {event['seq']} during turn {turn}")
             turn, begun = number, False
         elif kind == "turn_start":
             if number != turn or begun:
@@ -111,10 +111,10 @@ def check_turns(session: str, log: Log) -> list[str]:
             begun = True
         elif kind == "turn_end":
             if number != turn:
-                found.append(f"{session}: turn {number} ended at {event['seq']}, and turn {turn} ran")
+                found.append(f"{session}: turn {number} ended at {event['seq']} during turn {turn}")
             turn = None
         elif kind == "assistant_text" and (number != turn or not begun):
-            found.append(f"{session}: somebody spoke in turn {number} at {event['seq']}, and turn {turn} ran")
+            found.append(f"{session}: text of turn {number} at {event['seq']} during turn {turn}")
     if turn is not None:
         found.append(f"{session}: turn {turn} never ended")
     return found
@@ -128,18 +128,18 @@ def first_of(event: Event) -> int:
 
 
 def check_order(session: str, log: Log) -> list[str]:
-    """Numbers from 1, without a gap and without a double. What was joined counts as what it was made of."""
+    """Event numbers start at 1 and have no gaps or duplicates. A compacted event covers all its original numbers."""
     position = 0
     for event in log:
         if first_of(event) != position + 1:
-            return [f"{session}: after {position} the log goes on with {first_of(event)}"]
+            return [f"{session}: after {position} the log continues with {first_of(event)}"]
         position = event["seq"]
     return []
 
 
 def check_times(session: str, log: Log) -> list[str]:
-    """An event is never dated before what its writer has read, whatever a node's clock says. A command's writer has
-    read all events but the last deltas of the owner."""
+    """An event is never dated before events that its writer had read, whatever a node's clock says. The writer of a
+    command has read all events except possibly the owner's last deltas."""
     found = []
     last: Event | None = None
     for before, event in pairwise([None, *log]):
@@ -147,13 +147,13 @@ def check_times(session: str, log: Log) -> list[str]:
         last = before if before is not None and before["type"] not in DELTAS else last
         read = before if before is not None and event["type"] in DELTAS else last
         if read is not None and event["at"] < read["at"]:
-            found.append(f"{session}: event {event['seq']} is of {event['at']}, and {read['seq']} of {read['at']}")
+            found.append(f"{session}: event {event['seq']} is at {event['at']}, before {read['seq']} at {read['at']}")
     return found
 
 
 def joined(log: Log) -> list[tuple[Any, ...]]:
-    """What a log says, however much of it was joined by compaction: (numbers, turn and text) of deltas in a row, and
-    every other event as it is."""
+    """A log's content, independent of compaction: (numbers, turn, text) for consecutive deltas, and every other event
+    unchanged."""
     made: list[tuple[Any, ...]] = []
     for event in log:
         if event["type"] not in DELTAS:
@@ -174,7 +174,8 @@ def check_same(session: str, by_node: dict[str, Log]) -> list[str]:
 
 
 def check_viewer(viewer: str, seen: Sequence[Record], log: Log) -> list[str]:
-    """It saw each number once, in order, over all its connections; a snapshot takes it ahead, and never back."""
+    """The viewer saw each number once and in order across all its connections. A snapshot may skip ahead, but never
+    back."""
     types: dict[int, str] = {}
     for event in log:
         for seq in range(first_of(event), event["seq"] + 1):
@@ -190,11 +191,11 @@ def check_viewer(viewer: str, seen: Sequence[Record], log: Log) -> list[str]:
             if record["seq"] < position:
                 found.append(f"{where}: a snapshot goes back from {position} to {record['seq']}")
         elif not begun:
-            found.append(f"{where}: it began with {record['type']} instead of a snapshot")
+            found.append(f"{where}: started with {record['type']} instead of a snapshot")
         elif record["first_seq"] != position + 1:
             found.append(f"{where}: after {position} came {record['first_seq']}")
         elif types.get(record["seq"]) != record["type"]:
-            found.append(f"{where}: it saw {record['type']} as {record['seq']}; the log has {types.get(record['seq'])}")
+            found.append(f"{where}: saw {record['type']} as {record['seq']}; the log has {types.get(record['seq'])}")
         position, begun = record["seq"], True
     return found
 
@@ -203,7 +204,7 @@ def check_viewer(viewer: str, seen: Sequence[Record], log: Log) -> list[str]:
 
 
 def check_words(session: str, log: Log) -> list[str]:
-    """`stream N` says w0 w1 w2 ...: a turn's words are a beginning of that, and all of it if it ended well."""
+    """`stream N` prints w0 w1 w2 ... A turn's text must be a prefix of that, and all of it if the turn completed."""
     found = []
     wanted: dict[int, int] = {}
     said: dict[int, str] = defaultdict(str)
@@ -218,9 +219,9 @@ def check_words(session: str, log: Log) -> list[str]:
     for turn, count in wanted.items():
         words = [int(number) for number in WORD.findall(said[turn])]
         if words != list(range(len(words))) or len(words) > count or WORD.sub("", said[turn]).strip():
-            found.append(f"{session}: turn {turn} says {said[turn][-200:]!r} for stream {count}")
+            found.append(f"{session}: turn {turn} has the text {said[turn][-200:]!r} for stream {count}")
         elif ends.get(turn) == "end_turn" and len(words) != count:
-            found.append(f"{session}: turn {turn} ended well after {len(words)} of {count} words")
+            found.append(f"{session}: turn {turn} completed after {len(words)} of {count} words")
     return found
 
 
@@ -228,7 +229,7 @@ def check_words(session: str, log: Log) -> list[str]:
 
 
 def intervals(pid: int, ticks: Iterable[float]) -> list[Interval]:
-    """When a process was able to act, from its notes."""
+    """When a process was able to act, according to its records."""
     ordered = sorted(ticks)
     if not ordered:
         return []
@@ -241,7 +242,7 @@ def intervals(pid: int, ticks: Iterable[float]) -> list[Interval]:
 
 
 def check_lifetimes(lifetimes: Iterable[Record]) -> list[str]:
-    """No two agents of one session were able to act at the same time. A session has a directory of its own."""
+    """No two agents of a session were able to act at the same time. Each session has its own directory."""
     by_directory: dict[str, list[Interval]] = defaultdict(list)
     for record in lifetimes:
         by_directory[record["directory"]] += intervals(record["pid"], record["ticks"])
@@ -260,7 +261,7 @@ def check_lifetimes(lifetimes: Iterable[Record]) -> list[str]:
 
 
 def check_prompts(session: str, operations: Sequence[Record], log: Log, still_open: Sequence[str]) -> list[str]:
-    """Each prompt was resolved once, or can still be answered; an acknowledged answer has resolved its prompt."""
+    """Each prompt was resolved once or is still open, and each acknowledged answer has resolved its prompt."""
     found = []
     asked = Counter(event["prompt_id"] for event in log if event["type"] == "pending_prompt")
     resolved = Counter(event["prompt_id"] for event in log if event["type"] == "prompt_resolved")
@@ -270,10 +271,10 @@ def check_prompts(session: str, operations: Sequence[Record], log: Log, still_op
         if asked[prompt_id] != 1:
             found.append(f"{session}: prompt {prompt_id} was asked {asked[prompt_id]} times")
         if not resolved[prompt_id] and prompt_id not in still_open:
-            found.append(f"{session}: prompt {prompt_id} is lost: neither resolved nor open")
+            found.append(f"{session}: prompt {prompt_id} is lost; it is neither resolved nor open")
     answered = {record["op"] for record in operations if record["what"] == "answer" and record["phase"] == "ok"}
     lost = sorted(prompt_id for prompt_id in answered if not resolved[prompt_id])
-    return found + [f"{session}: the answer to prompt {one} was acknowledged and is nowhere" for one in lost]
+    return found + [f"{session}: the answer to prompt {one} was acknowledged but is missing" for one in lost]
 
 
 if __name__ == "__main__":

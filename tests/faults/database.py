@@ -1,11 +1,11 @@
-"""A run's own PostgreSQL, which may be killed, stopped for a while, or fail over to a synchronous replica.
+"""A PostgreSQL server for one run. It can be killed, stopped for some time, or fail over to a synchronous replica.
 
-Above: nodes.py; the schedule of faults. Below: tests/postgres.py starts and ends one server. Every process ends with
-the context manager, also when a test fails.
+Above: nodes.py; the schedule of faults. Below: tests/postgres.py starts and stops one server. Every process ends with
+the context manager, even if a test fails.
 
-`fsync` is off: here processes are killed, and never the operating system. What PostgreSQL wrote before it answered is
-in the page cache then, so nothing that was acknowledged is lost. A replica confirms before anything is acknowledged
-(`synchronous_commit = on`), so a failover loses nothing either.
+`fsync` is off, because runs kill processes but never the operating system. Whatever PostgreSQL wrote before it
+responded is in the page cache, so no acknowledged data is lost. A replica confirms each commit before it is
+acknowledged (`synchronous_commit = on`), so a failover loses nothing either.
 """
 
 import contextlib
@@ -30,7 +30,7 @@ SETTINGS = {"max_connections": "60", "shared_buffers": "16MB", "wal_level": "rep
 
 
 class Database:
-    """The primary, and with `has_replica` a replica that confirms every commit."""
+    """The primary and, with `has_replica`, a replica that confirms every commit."""
 
     def __init__(self, *, has_replica: bool = False) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix="perdure-faults-"))
@@ -61,7 +61,7 @@ class Database:
         return self.primary.port
 
     def url(self, port: int) -> str:
-        """Through whatever listens on this port."""
+        """The URL through this port, for example of a proxy."""
         return f"postgresql://{self.primary.user}@127.0.0.1:{port}/{NAME}"
 
     def ask(self, statement: str, database: str = NAME) -> list[tuple[Any, ...]]:
@@ -72,7 +72,7 @@ class Database:
     # Faults --------------------------------------------------------------------------------------------------------
 
     def kill(self) -> None:
-        """kill -9, all of it."""
+        """Kill all its processes with SIGKILL."""
         end(self.primary)
 
     def start(self) -> None:
@@ -80,12 +80,12 @@ class Database:
             self.primary.start()
 
     def restart(self) -> None:
-        """As an upgrade does: cleanly, and at once."""
+        """Restart cleanly and immediately, as an upgrade does."""
         self.primary.stop(signal.SIGINT)
         self.primary.start()
 
     def fail_over(self) -> None:
-        """Kill the primary and promote the replica, which is alone from then on."""
+        """Kill the primary and promote the replica, which then has no replica of its own."""
         assert self.replica is not None, "there is no replica"
         end(self.primary)
         self.primary, self.replica = self.replica, None
@@ -108,7 +108,7 @@ class Database:
 
 
 def end(server: Server) -> None:
-    """kill -9 the server with all its processes: each is in a session of its own."""
+    """Kill the server and all its processes with SIGKILL; each is in its own process session."""
     process, server.process = server.process, None
     if process is None:
         return
@@ -125,7 +125,7 @@ def end(server: Server) -> None:
 
 def _is_alive(pid: int) -> bool:
     try:
-        # An orphan that nobody has waited for yet is a zombie, and does nothing any more.
+        # An orphan that has not been reaped yet is a zombie, and counts as gone.
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False

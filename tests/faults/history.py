@@ -1,19 +1,19 @@
-"""What happened in a run, as it was seen from outside: one JSON object per line, in the order in which it was noted.
+"""The history of a run as seen from outside: one JSON object per line, in the order of recording.
 
-Above: run.py and workload.py write it, checker.py reads it. Below: a file. Many threads write; a line is written
-whole, so that a run that is interrupted leaves a history that can be read.
+Above: run.py and workload.py write it, checker.py reads it. Below: a file. Many threads write. Each line is written in
+one piece, so the history of an interrupted run is still readable.
 
 kind      besides `at_s`, the seconds since the run began
 run       seed, plan: what the seed led to
-op        op, what, phase ("invoke", "ok", "fail", "unknown"), session; of a message its id and text; attempts of the
-          same operation have the same `op`
-open      viewer, session, node, position: a viewer connects, after this position
-frame     viewer, id, type, seq, first_seq: what it got
+op        op, what, phase ("invoke", "ok", "fail", "unknown"), session; for a message its id and text; all attempts of
+          an operation have the same `op`
+open      viewer, session, node, position: a viewer connects after this position
+frame     viewer, id, type, seq, first_seq: what the viewer received
 fault     what, node, ...
-rest      within_s: everything came to rest so long after the last fault was healed
-stuck     what: it did not
-log       session, node, events: the log as this node shows it, when all was over
-prompts   session, prompts: those still open then
+rest      within_s: how long after the last fault everything came to rest
+stuck     what: what did not come to rest
+log       session, node, events: the log as this node shows it at the end
+prompts   session, prompts: prompts that are open at the end
 lifetime  directory, pid, ticks: when an agent was alive
 """
 
@@ -49,7 +49,7 @@ def read(path: Path) -> list[Record]:
 
 
 def of(records: list[Record], kind: str, **fields: Any) -> Iterator[Record]:
-    """Those of one kind, with these values."""
+    """The records of one kind with these values."""
     for record in records:
         if record["kind"] == kind and all(record.get(name) == value for name, value in fields.items()):
             yield record

@@ -1,7 +1,7 @@
-"""Servers that are broken on purpose: `python -m tests.faults.mutants NAME serve ...`.
+"""Deliberately broken servers: `python -m tests.faults.mutants NAME serve ...`.
 
-Above: test_checker.py shows that the checker finds each of them; nodes.py starts them. Below: the product, of which one
-rule is replaced in this process before it starts. The product has no switch for this.
+Above: test_checker.py shows that the checker detects each of them; nodes.py starts them. Below: the product. One of its
+rules is patched in this process before the server starts; the product itself has no switch for this.
 """
 
 import asyncio
@@ -34,8 +34,8 @@ def _change_steps(change: Callable[[Any], Any]) -> None:
 
 
 def no_fence() -> None:
-    """An owner's steps are kept whoever owns the session now and whatever was decided since; and a node that was
-    declared dead goes on."""
+    """An owner's steps are stored even if another node owns the session now or has decided something since. A node that
+    was declared dead continues."""
     from perdure.stores.postgres import PostgresStore
 
     beat = PostgresStore.beat
@@ -55,12 +55,12 @@ def no_fence() -> None:
 
 
 def no_decided_seq() -> None:
-    """The owner's steps don't say what they have read."""
+    """The owner's steps don't say which decisive event they have read."""
     _change_steps(lambda step: step if step.token is None else msgspec.structs.replace(step, expect=None))
 
 
 def no_news() -> None:
-    """Every notification is lost, and nobody polls."""
+    """All notifications are lost, and no node polls."""
     from perdure.runtime.log.log import Log
 
     Log._woken = lambda self, name: None  # type: ignore[method-assign]
@@ -68,18 +68,18 @@ def no_news() -> None:
 
 
 def hasty_takeover() -> None:
-    """A node is dead after a moment; its lease still runs."""
+    """A node is declared dead too early, while its lease is still valid."""
     from perdure.runtime.running.node import Node
 
     Node._limit_s = lambda self, node: HASTE_S  # type: ignore[method-assign]
 
 
-# Misfortunes: no rule is broken by these, and nothing may go wrong. They happen at a moment that no fault from outside
-# meets for sure.
+# Misfortunes: these break no rule, and nothing may go wrong. They happen at moments that a fault from outside can't hit
+# reliably.
 
 
 def dies_in_takeover() -> None:
-    """It is killed right after it has claimed a session whose turn ran on a dead node."""
+    """The node is killed right after it has claimed a session whose turn ran on a dead node."""
     from perdure.runtime.running.recovery import Recovery
 
     async def die(self: Any, journal: Any) -> None:
@@ -89,7 +89,7 @@ def dies_in_takeover() -> None:
 
 
 def loses_database_in_takeover() -> None:
-    """The database is away for a moment, just when it looks for the sessions of a dead node."""
+    """The database is briefly unavailable while the node looks for the sessions of a dead node."""
     from perdure.core.errors import StoreUnavailable
     from perdure.stores.postgres import PostgresStore
 
@@ -100,14 +100,14 @@ def loses_database_in_takeover() -> None:
         found = await abandoned(self, limit, node=node, skip=skip)
         if found and not failures:
             failures.append(found)
-            raise StoreUnavailable("the database was away for a moment")
+            raise StoreUnavailable("the database was briefly unavailable")
         return found
 
     PostgresStore.abandoned = fail_first  # type: ignore[method-assign]
 
 
 def reads_launches_slowly() -> None:
-    """The database takes its time to say what a launch has left."""
+    """The database takes long to return a launch's progress."""
     from perdure.stores.postgres import PostgresStore
 
     launches = PostgresStore.launches
@@ -120,15 +120,15 @@ def reads_launches_slowly() -> None:
     PostgresStore.launches = launches_slowly  # type: ignore[method-assign]
 
 
-def takes_over_two_at_once() -> None:
-    """As if a hundred sessions were two."""
+def takes_over_two_concurrently() -> None:
+    """A batch of a takeover is two sessions instead of a hundred."""
     from perdure.runtime.running import recovery
 
     recovery.ABANDONED_AT_ONCE = 2
 
 
 MUTANTS = {made.__name__: made for made in (no_fence, no_decided_seq, no_news, hasty_takeover)}
-_MISFORTUNES = (dies_in_takeover, loses_database_in_takeover, reads_launches_slowly, takes_over_two_at_once)
+_MISFORTUNES = (dies_in_takeover, loses_database_in_takeover, reads_launches_slowly, takes_over_two_concurrently)
 MISFORTUNES = {made.__name__: made for made in _MISFORTUNES}
 
 

@@ -1,8 +1,8 @@
-"""Nodes that can be hurt: each is a real server behind a proxy of its own, on a database that can be hurt too.
+"""Nodes for fault injection: each is a real server that reaches its database through its own proxy.
 
-Above: run.py and the scenarios. Below: tests/cluster.py (a node as a process), proxy.py and database.py. Nodes run
-from a warm process, as other tests' servers do, unless their wall clock is to jump (libfaketime is loaded at the
-start of a process) or they are mutants (mutants.py).
+Above: run.py and the scenarios. Below: tests/cluster.py (a node as a process), proxy.py and database.py. Nodes are
+forked from a warm process, like the servers of other tests, unless their wall clock must jump (libfaketime is loaded
+when a process starts) or they are mutants (mutants.py).
 """
 
 import contextlib
@@ -51,13 +51,13 @@ env = {{ {env} }}
 
 
 def faketime() -> str | None:
-    """The library that moves a process's wall clock; None if it is not installed (Debian: faketime)."""
+    """The library that changes a process's wall clock; None if it isn't installed (Debian: faketime)."""
     found = (Path(folder) / FAKETIME for folder in FAKETIME_FOLDERS)
     return next((str(path) for path in found if path.exists()), None)
 
 
 class FaultNode(NodeProcess):
-    """`should_run` says whether the supervisor is to start it again when it has ended."""
+    """A node process. `should_run`: whether the supervisor restarts it when it ends."""
 
     def __init__(
         self, data: Path, config: str, url: str, proxy: Proxy, *, clock: Path | None = None, mutant: str = ""
@@ -79,7 +79,7 @@ class FaultNode(NodeProcess):
         self._clock = clock
         self.mutant = mutant
         self.lock = threading.RLock()
-        """Whoever starts or ends it."""
+        """Held while the node is being started or ended."""
 
     def _begin(self, *arguments: str) -> "subprocess.Popen[bytes] | warm.Server":
         if not self.mutant:
@@ -103,29 +103,29 @@ class FaultNode(NodeProcess):
         return self.process is not None and self.process.poll() is None
 
     def set_clock(self, offset_s: float) -> None:
-        """Let its wall clock jump."""
+        """Make its wall clock jump."""
         assert self._clock is not None
         new = self._clock.with_suffix(".new")
         new.write_text(f"{offset_s:+g}s\n")
         new.replace(self._clock)
 
     def signal(self, number: signal.Signals) -> None:
-        """Without the lock: also to one that is just starting."""
+        """Send a signal. Doesn't take the lock, so it also works while the node is starting."""
         process = self.process
         if process is not None:
             process.send_signal(number)
 
     def crash(self) -> None:
-        """kill -9, and let it lie."""
+        """Kill it with SIGKILL and don't restart it."""
         self.should_run = False
         with self.lock:
             self.kill()
 
     def revive(self) -> None:
-        """Start it if it is not running. Raises AssertionError if it does not start."""
+        """Start it if it isn't running. Raises AssertionError if it doesn't start."""
         with self.lock:
             if self.process is not None and self.process.poll() is not None:
-                self.kill()  # it is gone: only its ends are tied up
+                self.kill()  # it has already ended: this only cleans up
             if self.process is None:
                 self.restart()
 
@@ -134,7 +134,7 @@ class FaultNode(NodeProcess):
         return http.request(method, f"{self.url}{path}", json=body, headers=headers)
 
     def ask(self, http: httpx2.Client, path: str) -> Any:
-        """What it answers; None if it does not."""
+        """The response to a GET request; None if it fails."""
         try:
             answer = self.call(http, "GET", path)
         except httpx2.HTTPError:
@@ -226,13 +226,13 @@ class Nodes:
         return next(node for node in self.all if node.name == name)
 
     def directory(self, name: str) -> str:
-        """A working directory that all nodes see."""
+        """A working directory that all nodes can access."""
         path = self.folder / "work" / name
         path.mkdir(parents=True, exist_ok=True)
         return str(path)
 
     def owner(self, session: str) -> str | None:
-        """The letter of the node that owns the session, as the database says."""
+        """The name of the node that owns the session, from the database."""
         rows = self.database.ask(f"SELECT owner FROM heads WHERE session_id = '{session}'")
         ids = {node.id: node.name for node in self.all}
         return ids.get(rows[0][0]) if rows else None
@@ -241,12 +241,12 @@ class Nodes:
         eventually(lambda: self.owner(session) == by, lambda: f"{by} owns it; {self.owner(session)} does", timeout_s)
 
     def agents(self, node: FaultNode) -> dict[int, str]:
-        """The processes that the node's launches have left or run, without their keepers."""
+        """The agent processes of the node's launches, without their keepers."""
         return {pid: words for pid, words in marked_processes(node.data).items() if agent.__name__ in words}
 
 
 class Supervisor:
-    """Starts nodes again that have ended and should run, as a service manager does: one thread for each."""
+    """Restarts nodes that have ended but should run, as a service manager does. Uses one thread for each node."""
 
     def __init__(self, nodes: Nodes, note: Callable[..., None]) -> None:
         self._nodes = nodes

@@ -1,16 +1,16 @@
-"""What a seed leads to: how many nodes and sessions, who sends what and when, and which faults happen.
+"""Makes a plan from a seed: how many nodes and sessions there are, who sends what and when, and which faults happen.
 
-Above: run.py carries it out. Below: Random(seed), and nothing else: the same seed gives the same plan. Times are
-seconds since the run began.
+Above: run.py carries out the plan. Below: only Random(seed), so the same seed gives the same plan. Times are seconds
+since the start of the run.
 """
 
 from random import Random
 from typing import NamedTuple
 
 TROUBLE_S = 16.0
-"""How long faults begin."""
+"""The period in which faults begin."""
 CALM_S = 1.5
-"""Before the first fault."""
+"""The time before the first fault."""
 MESSAGES_PER_CLIENT = 7
 CLIENTS = 3
 NODE_FAULTS = ("kill", "kill", "stop", "stop", "delay", "cut", "cut", "freeze", "deafen", "refuse")
@@ -29,7 +29,7 @@ class Action(NamedTuple):
 
 
 class Fault(NamedTuple):
-    """`node` is a number, or -1 for the database. `amount`: a delay, a share of connections, an offset of a clock."""
+    """`node` is a number, or -1 for the database. `amount` is a delay, a share of connections or a clock offset."""
 
     at_s: float
     what: str
@@ -92,7 +92,7 @@ def _text(random: Random) -> str:
 
 
 def _faults(random: Random, nodes: int, takeover_s: float, *, has_replica: bool, has_clocks: bool) -> list[Fault]:
-    """Several at a time, but one at a time for each node and for the database."""
+    """Several faults at the same time, but only one for each node and one for the database."""
     free_at_s = dict.fromkeys(range(-1, nodes), CALM_S)
     faults: list[Fault] = []
     at_s = CALM_S
@@ -114,7 +114,7 @@ def _faults(random: Random, nodes: int, takeover_s: float, *, has_replica: bool,
             free_at_s[subject] = at_s + for_s + 0.5
         at_s += random.uniform(0.4, 2.0)
     if has_replica:
-        # The database is left alone then: there is nothing to fail over to a second time.
+        # No other database faults then: after the failover there is no replica left.
         moment_s = random.uniform(CALM_S, TROUBLE_S)
         faults = [fault for fault in faults if fault.node >= 0]
         faults.append(Fault(moment_s, "fail_over", -1))

@@ -1,9 +1,9 @@
-"""A TCP proxy between one node and its database, which delays, freezes, cuts and refuses connections on command.
+"""A TCP proxy between one node and its database that delays, freezes, cuts and refuses connections on command.
 
-Above: nodes.py puts one in front of each node; the schedule of faults commands it. Below: asyncio in a thread of its
-own, on the loopback address only. What it decides at random (the delay of a connection, which ones are cut) it draws
-from the Random that it was given. It knows one thing about PostgreSQL: a connection that has sent LISTEN carries
-notifications, and these can be frozen alone.
+Above: nodes.py puts one in front of each node; the schedule of faults controls it. Below: asyncio in its own thread, on
+the loopback address only. Random choices (the delay of a connection, which connections to cut) come from the Random
+passed in. The proxy knows one thing about PostgreSQL: a connection that has sent LISTEN carries notifications, and
+these can be frozen separately.
 """
 
 import asyncio
@@ -17,10 +17,10 @@ from typing import Self
 
 CHUNK_BYTES = 64 * 1024
 HELD_MAX_CHUNKS = 1024
-"""How much is accepted of a connection that is frozen; beyond it, the sender has to wait."""
+"""How many bytes a frozen connection accepts before the sender must wait."""
 COMMAND_TIMEOUT_S = 10.0
 RESET = struct.pack("ii", 1, 0)
-"""SO_LINGER with no time: closing sends a reset instead of a goodbye."""
+"""SO_LINGER with a timeout of zero: closing sends RST instead of FIN."""
 
 
 class Proxy:
@@ -31,7 +31,7 @@ class Proxy:
         self._delays_s = (0.0, 0.0)
         self._refuses = False
         self._frozen = ""
-        """"": nothing, "all", or "notifications"."""
+        """What is frozen: "" (nothing), "all", or "notifications"."""
         self._connections: list[_Connection] = []
         self._thawed = asyncio.Event()
         self._loop = asyncio.new_event_loop()
@@ -62,7 +62,7 @@ class Proxy:
     # Commands, from any thread -------------------------------------------------------------------------------------
 
     def delay(self, least_s: float, most_s: float) -> None:
-        """Delay what each connection carries, in both directions, by an amount of its own."""
+        """Delay each connection in both directions by its own random amount."""
 
         def set_delays() -> None:
             self._delays_s = (least_s, most_s)
@@ -72,7 +72,7 @@ class Proxy:
         self._command(set_delays)
 
     def freeze(self, what: str = "all") -> None:
-        """Accept bytes and connections, and forward nothing: of "all" connections, or of the "notifications"."""
+        """Accept bytes and connections but forward nothing, for "all" connections or only for "notifications"."""
 
         def freeze() -> None:
             self._frozen = what
@@ -88,7 +88,7 @@ class Proxy:
         self._command(thaw)
 
     def cut(self, share: float = 1.0) -> None:
-        """Reset this share of the connections, chosen at random."""
+        """Reset a share of the connections, chosen at random."""
         self._command(lambda: self._cut([one for one in self._connections if self._random.random() < share]))
 
     def refuse(self, refuses: bool) -> None:
@@ -100,7 +100,7 @@ class Proxy:
         self._command(set_refuses)
 
     def lead_to(self, port: int) -> None:
-        """Another server from now on, as after a failover: connections to the old one are cut."""
+        """Switch to another server, as after a failover, and cut the connections to the old one."""
 
         def lead() -> None:
             self._target_port = port
@@ -115,7 +115,7 @@ class Proxy:
 
     @property
     def count(self) -> int:
-        """How many connections there are."""
+        """The number of connections."""
         return len(self._connections)
 
     def _command(self, work: Callable[[], None]) -> None:
@@ -128,7 +128,7 @@ class Proxy:
                 done.set()
 
         self._loop.call_soon_threadsafe(run)
-        assert done.wait(COMMAND_TIMEOUT_S), "the proxy does not answer"
+        assert done.wait(COMMAND_TIMEOUT_S), "the proxy does not respond"
 
     # In its own thread ---------------------------------------------------------------------------------------------
 
@@ -150,7 +150,7 @@ class Proxy:
                     pump.cancel()
                 await asyncio.gather(*pumps, return_exceptions=True)
         except (OSError, asyncio.CancelledError):
-            return  # the database is not there, or the proxy ends: the node's connection is reset below
+            return  # the database is down, or the proxy is stopping: the node's connection is reset below
         finally:
             self._connections.remove(connection)
             connection.reset()
@@ -166,7 +166,7 @@ class Proxy:
 
 
 class _Connection:
-    """One of a node's connections, and its continuation to the database."""
+    """One of a node's connections, and the connection from the proxy to the database."""
 
     def __init__(self, proxy: Proxy, downstream: asyncio.StreamWriter, delay_s: float) -> None:
         self._proxy = proxy
@@ -176,7 +176,7 @@ class _Connection:
         self.listens = False
 
     async def pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, is_request: bool) -> None:
-        """Forward in order; what waits is bounded. Ends with either side."""
+        """Forward in order through a bounded queue. Ends when either side ends."""
         held: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue(HELD_MAX_CHUNKS)
         loop = asyncio.get_running_loop()
 
@@ -199,7 +199,7 @@ class _Connection:
                 writer.write(data)
                 await writer.drain()
         except OSError:
-            return  # one side is gone, and so will be the other
+            return  # one side is gone: close the other too
         finally:
             reading.cancel()
 

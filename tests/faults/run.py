@@ -1,9 +1,9 @@
-"""One seed is one run: nodes, clients and viewers, faults for a while, then peace, in which everything must come to
+"""One seed is one run: nodes, clients and viewers, a period of faults, then peace, in which everything must come to
 rest.
 
-Above: test_faults.py; `python -m tests.faults.run SEED...` plays seeds alone. Below: plan.py says what happens,
-nodes.py and database.py suffer it, workload.py uses the nodes, checker.py judges. The history is kept in a file if
-something is wrong, and the message names it and the seed.
+Above: test_faults.py; `python -m tests.faults.run SEED...` runs single seeds. Below: plan.py decides what happens,
+nodes.py and database.py inject the faults, workload.py uses the nodes, checker.py checks the result. The history is in
+a file; if a check fails, the message names the file and the seed.
 """
 
 import sys
@@ -24,7 +24,7 @@ from tests.faults.database import Database
 from tests.faults.history import History, read
 from tests.faults.nodes import REQUEST_TIMEOUT_S, FaultNode, Nodes, Supervisor, faketime
 from tests.faults.plan import TROUBLE_S, Fault, Plan, make_plan
-from tests.faults.workload import Answerer, Client, Viewer
+from tests.faults.workload import Answerer, Client, WorkloadViewer
 from tests.harness import LiveServer, eventually
 
 WORKERS_END_S = 15.0
@@ -33,7 +33,7 @@ LOGS_WITHIN_S = 15.0
 
 
 class FaultViolation(AssertionError):
-    """A run that ended as no run may."""
+    """A run violated a guarantee."""
 
 
 class FaultRun:
@@ -47,7 +47,7 @@ class FaultRun:
         self._random = Random(f"{seed} run")
 
     def play(self) -> list[str]:
-        """The violations."""
+        """Play the run and return the violations."""
         self.history.note("run", seed=self.seed, plan=self.plan._asdict())
         if faketime() is None:
             self.history.note("fault", what="skipped", why="no clock jumps: needs libfaketime (Debian: faketime)")
@@ -58,7 +58,7 @@ class FaultRun:
         return checker.check(read(self.history.path))
 
     def run(self) -> None:
-        """The same; raises FaultViolation."""
+        """Play the run; raise FaultViolation if there are violations."""
         if violations := self.play():
             words = "\n  ".join(violations[:20])
             raise FaultViolation(f"seed {self.seed}, history {self.history.path}:\n  {words}")
@@ -89,7 +89,7 @@ class FaultRun:
             self._note_lifetimes()
 
     def _create(self, number: int) -> str:
-        """On a busy machine a node may stop before any trouble, as one that was silent for too long must."""
+        """On a busy machine a node may stop before any fault, because it was silent for too long. Restart it then."""
         node = self._random.choice(self.nodes.all)
 
         def created() -> str | None:
@@ -103,7 +103,7 @@ class FaultRun:
         return str(eventually(created, "a session", CREATED_WITHIN_S))
 
     @contextmanager
-    def _workers(self, sessions: list[str]) -> Iterator[tuple[list[Client], list[Viewer]]]:
+    def _workers(self, sessions: list[str]) -> Iterator[tuple[list[Client], list[WorkloadViewer]]]:
         def shared(name: str) -> tuple[Any, ...]:
             return self.nodes.all, self.history, Random(f"{self.seed} {name}"), self._over
 
@@ -112,7 +112,7 @@ class FaultRun:
             for number, actions in enumerate(self.plan.clients)
         ]
         viewers = [
-            Viewer(f"v{number}", sessions[session], *shared(f"viewer {number}"))
+            WorkloadViewer(f"v{number}", sessions[session], *shared(f"viewer {number}"))
             for number, session in enumerate(self.plan.viewers)
         ]
         workers = [*clients, *viewers, Answerer(sessions, *shared("answerer"))]
@@ -130,7 +130,7 @@ class FaultRun:
     # Trouble -------------------------------------------------------------------------------------------------------
 
     def _trouble(self) -> None:
-        """Begin and end each fault at its time. Nobody sets `_over` meanwhile: it only bounds the waits."""
+        """Begin and end each fault at its time. `_over` is not set during this; waiting for it is only a sleep."""
         began_s = time.monotonic()
         due: list[tuple[float, int, Callable[[], None]]] = []
         for number, fault in enumerate(self.plan.faults):
@@ -206,7 +206,7 @@ class FaultRun:
 
     # Peace ---------------------------------------------------------------------------------------------------------
 
-    def _peace(self, sessions: list[str], clients: list[Client], viewers: list[Viewer]) -> None:
+    def _peace(self, sessions: list[str], clients: list[Client], viewers: list[WorkloadViewer]) -> None:
         self.nodes.database.start()
         for node in self.nodes:
             self._heal(node)
@@ -227,16 +227,16 @@ class FaultRun:
             self.history.note("stuck", what=str(error))
         self._note_logs(sessions)
 
-    def _what_waits(self, sessions: list[str], clients: list[Client], viewers: list[Viewer]) -> list[str]:
-        """What is not at rest yet, in words. The lowest node that runs is asked: what it shows is the database's."""
-        found = [f"node {node.name} does not run" for node in self.nodes if not node.is_up]
-        found += ["a client" for client in clients if not client.is_done.is_set()]
+    def _what_waits(self, sessions: list[str], clients: list[Client], viewers: list[WorkloadViewer]) -> list[str]:
+        """Describe what is not at rest yet. Asks a random node for each session, as all must show the same."""
+        found = [f"node {node.name} is not running" for node in self.nodes if not node.is_up]
+        found += ["a client is not done" for client in clients if not client.is_done.is_set()]
         if found:
             return found
         rows = self._random.choice(self.nodes.all).ask(self._http, "/api/nodes")
         if rows is None:
             return ["the nodes can't be listed"]
-        # One that was declared dead still runs for a moment after it has woken; then it stops and comes back.
+        # A node that was declared dead runs for a moment after it wakes up. Then it stops and is restarted.
         found = [f"node {row['name']} is {row['state']}" for row in rows["nodes"] if row["state"] != "alive"]
         if found:
             return found
@@ -270,7 +270,7 @@ class FaultRun:
 def note_lifetimes(folder: Path, history: History) -> None:
     for path in sorted(folder.iterdir()):
         ticks: dict[tuple[int, str], list[float]] = defaultdict(list)
-        # The last line may be torn: its process was killed.
+        # The last line may be incomplete if its process was killed.
         for line in path.read_text().split("\n")[:-1]:
             pid, directory, at = line.split(" ")
             ticks[int(pid), directory].append(float(at))
@@ -289,7 +289,7 @@ def main(seeds: list[str]) -> int:
         folder = Path(tempfile.mkdtemp(prefix=f"perdure-fault-{seed}-"))
         try:
             FaultRun(seed, folder).run()
-            words = "fine"
+            words = "passed"
         except AssertionError as error:
             words, failed = str(error), failed + 1
         sys.stdout.write(f"seed {seed}: {words} ({time.monotonic() - began_s:.1f} s, {folder})\n")

@@ -1,4 +1,4 @@
-"""The checker finds what is wrong: in histories made by hand, and in runs of real servers broken on purpose."""
+"""The checker detects violations: in handwritten histories, and in runs of deliberately broken servers."""
 
 import time
 from collections.abc import Iterator
@@ -19,14 +19,14 @@ from tests.faults.history import History, Record, read
 from tests.faults.mutants import MUTANTS
 from tests.faults.nodes import REQUEST_TIMEOUT_S, FaultNode, Nodes
 from tests.faults.run import note_lifetimes
-from tests.faults.workload import Viewer
+from tests.faults.workload import WorkloadViewer
 from tests.harness import eventually
 
-# Histories made by hand --------------------------------------------------------------------------------------------
+# Handwritten histories ------------------------------------------------------------------------------------------------
 
 
 def log(*events: Any) -> list[Any]:
-    """(type, turn, fields) or a type alone; numbered from 1."""
+    """Make a log, numbered from 1, of (type, turn, fields) or types alone."""
     made = []
     for seq, event in enumerate(events, 1):
         kind, turn, fields = event if isinstance(event, tuple) else (event, None, {})
@@ -67,12 +67,12 @@ def test_a_good_history_has_no_violation() -> None:
 @pytest.mark.parametrize(
     ("phases", "events", "finds"),
     [
-        (["invoke", "ok"], [], "is nowhere"),
+        (["invoke", "ok"], [], "is missing"),
         (["invoke", "ok"], [("message_unqueued", None, {"message_id": "m1"})], None),
-        (["invoke", "ok"], [message(1), message(2)], "taken 2 times"),
-        (["invoke", "fail"], [message(1)], "refused and taken"),
+        (["invoke", "ok"], [message(1), message(2)], "in the log 2 times"),
+        (["invoke", "fail"], [message(1)], "was refused but is in the log"),
         (["invoke", "unknown", "invoke", "fail"], [message(1)], None),
-        (["invoke", "unknown"], [message(1)], "never got a definite answer"),
+        (["invoke", "unknown"], [message(1)], "never got a definite response"),
         (["invoke", "ok"], [message(1), message(2, "m9")], "nobody sent"),
     ],
 )
@@ -84,8 +84,8 @@ def test_messages(phases: list[str], events: list[Any], finds: str | None) -> No
 @pytest.mark.parametrize(
     ("events", "finds"),
     [
-        ([message(1), start(1), end(1), text(1, "late")], "somebody spoke"),
-        ([message(1), text(1, "early"), start(1), end(1)], "somebody spoke"),
+        ([message(1), start(1), end(1), text(1, "late")], "text of turn 1"),
+        ([message(1), text(1, "early"), start(1), end(1)], "text of turn 1"),
         ([message(1), start(1), message(2)], "was accepted"),
         ([message(1), start(1), start(1), end(1)], "out of order"),
         ([message(1), start(1), end(1), end(1)], "ended at 4"),
@@ -96,11 +96,11 @@ def test_turns(events: list[Any], finds: str) -> None:
     assert finds in checker.check_turns("s", log(*events))[0]
 
 
-def test_order_has_no_gap_and_no_double() -> None:
+def test_numbers_have_no_gaps_and_no_duplicates() -> None:
     joined = [{"seq": 1, "type": "x"}, {"seq": 4, "first_seq": 2, "type": "x"}, {"seq": 5, "type": "x"}]
     assert checker.check_order("s", joined) == []
-    assert checker.check_order("s", [{"seq": 1}, {"seq": 3}]) == ["s: after 1 the log goes on with 3"]
-    assert checker.check_order("s", [{"seq": 1}, {"seq": 1}]) == ["s: after 1 the log goes on with 1"]
+    assert checker.check_order("s", [{"seq": 1}, {"seq": 3}]) == ["s: after 1 the log continues with 3"]
+    assert checker.check_order("s", [{"seq": 1}, {"seq": 1}]) == ["s: after 1 the log continues with 1"]
     assert checker.check_same("s", {"a": WHOLE, "b": WHOLE}) == []
     assert checker.check_same("s", {"a": WHOLE, "b": WHOLE[:-1]}) == ["s: nodes a and b show different logs"]
     compacted = [*WHOLE[:2], {**WHOLE[3], "first_seq": 3, "delta": "w0 w1 w2 "}, WHOLE[4]]
@@ -112,9 +112,9 @@ def test_order_has_no_gap_and_no_double() -> None:
 def test_time_does_not_go_back_within_a_session() -> None:
     assert checker.check_times("s", WHOLE) == []
     early = {**WHOLE[4], "at": WHOLE[2]["at"]}
-    assert checker.check_times("s", [*WHOLE[:4], early]) == [], "its writer had not read the last words"
+    assert checker.check_times("s", [*WHOLE[:4], early]) == [], "its writer had not read the last deltas"
     assert len(checker.check_times("s", [WHOLE[1], WHOLE[0]])) == 1
-    assert len(checker.check_times("s", [*WHOLE[:2], WHOLE[3], WHOLE[2]])) == 1, "words of one owner"
+    assert len(checker.check_times("s", [*WHOLE[:2], WHOLE[3], WHOLE[2]])) == 1, "deltas of the same owner"
     assert len(checker.check_times("s", [*WHOLE[:2], WHOLE[3], {**WHOLE[4], "at": WHOLE[0]["at"]}])) == 1
 
 
@@ -171,9 +171,9 @@ def test_agents_of_one_session_never_overlap() -> None:
     assert checker.check_lifetimes([lifetime(1, (0, 3)), lifetime(2, (1, 2), directory="s1")]) == []
     assert "both acted for 1.0" in checker.check_lifetimes([lifetime(1, (0, 2)), lifetime(2, (1, 3))])[0]
     inside = checker.check_lifetimes([lifetime(1, (0, 9)), lifetime(2, (1, 2)), lifetime(3, (4, 5))])
-    assert len(inside) == 2, "each that began while another one lived"
+    assert len(inside) == 2, "each agent that started while another was alive"
     awake = checker.check_lifetimes([lifetime(1, (0, 1), (3, 5)), lifetime(2, (2, 4))])
-    assert len(awake) == 1, "it woke while the other one acted"
+    assert len(awake) == 1, "it was resumed while the other acted"
 
 
 def test_prompts_are_resolved_once_or_still_open() -> None:
@@ -184,7 +184,7 @@ def test_prompts_are_resolved_once_or_still_open() -> None:
     assert "resolved 2 times" in checker.check_prompts("s", [], log(asked, resolved, resolved), [])[0]
     assert "asked 0 times" in checker.check_prompts("s", [], log(resolved), [])[0]
     answered = checker.check_prompts("s", sent("ok", op="p", what="answer"), log(asked), ["p"])
-    assert answered == ["s: the answer to prompt p was acknowledged and is nowhere"]
+    assert answered == ["s: the answer to prompt p was acknowledged but is missing"]
 
 
 def test_a_whole_history_is_read_from_its_file(tmp_path: Path) -> None:
@@ -201,16 +201,16 @@ def test_a_whole_history_is_read_from_its_file(tmp_path: Path) -> None:
     history.close()
 
 
-# Servers that are broken on purpose --------------------------------------------------------------------------------
+# Deliberately broken servers ---------------------------------------------------------------------------------------
 
 TAKEOVER_S = 3.0
 SAYS_WITHIN_S = 60.0
 SEES_WITHIN_S = 8.0
-"""How long a viewer may be behind in these stories: longer than a poll takes."""
+"""How long a viewer may be behind in these scenarios: longer than the poll interval."""
 
 
 class Trial:
-    """Two nodes of one mutation, and the history that the checker gets."""
+    """Two nodes with one mutation, and the history for the checker."""
 
     def __init__(self, nodes: Nodes, http: httpx2.Client, history: History) -> None:
         self.nodes, self.http, self.history = nodes, http, history
@@ -258,12 +258,12 @@ REAL = [pytest.mark.full, pytest.mark.needs("linux", "postgresql")]
 
 
 def real_runs(mutant: str) -> Any:
-    """The same story is fine with the product as it is, and must not be with the mutant."""
+    """The same scenario must pass with the real product and fail with the mutant."""
     return [pytest.param("", id="as it is", marks=REAL), pytest.param(mutant, id=mutant, marks=REAL)]
 
 
 @pytest.mark.parametrize("mutant", real_runs("no_fence"))
-def test_it_finds_an_owner_without_a_fence(mutant: str, tmp_path: Path) -> None:
+def test_it_detects_an_owner_without_a_fence(mutant: str, tmp_path: Path) -> None:
     with trial(tmp_path, mutant) as story:
         a, b = story.nodes
         session = story.create(a)
@@ -276,7 +276,7 @@ def test_it_finds_an_owner_without_a_fence(mutant: str, tmp_path: Path) -> None:
         before = b.session(session)["event_count"]
         a.should_run = False
         a.signal(SIGCONT)
-        # Whatever it has read of its agent until its lease ended, it tries to add now; or it stops.
+        # It now tries to store the output that it read before its lease expired; or it stops.
         eventually(
             lambda: not a.is_up or b.session(session)["event_count"] > before, "it stops, or writes", SAYS_WITHIN_S
         )
@@ -284,7 +284,7 @@ def test_it_finds_an_owner_without_a_fence(mutant: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mutant", real_runs("no_decided_seq"))
-def test_it_finds_an_owner_that_does_not_say_what_it_has_read(mutant: str, tmp_path: Path) -> None:
+def test_it_detects_an_owner_without_optimistic_concurrency(mutant: str, tmp_path: Path) -> None:
     with trial(tmp_path, mutant) as story:
         a, b = story.nodes
         for number in range(3):
@@ -294,19 +294,19 @@ def test_it_finds_an_owner_that_does_not_say_what_it_has_read(mutant: str, tmp_p
             a.proxy.freeze("notifications")
             story.send(a, session, "sleep 0.5", f"{number}-first")
             story.send(b, session, "say it", f"{number}-second")
-            # Not on node a, which would read what is new to answer.
+            # Don't ask node a: to answer, it would catch up with the log.
             eventually(lambda session=session: b.session(session)["state"] == "idle", "it ends", SAYS_WITHIN_S)  # type: ignore[misc]
             a.proxy.thaw()
         assert bool(story.verdict()) is bool(mutant)
 
 
 @pytest.mark.parametrize("mutant", real_runs("no_news"))
-def test_it_finds_lost_notifications_that_no_poll_makes_up_for(mutant: str, tmp_path: Path) -> None:
+def test_it_detects_lost_notifications_without_a_fallback_poll(mutant: str, tmp_path: Path) -> None:
     with trial(tmp_path, mutant) as story:
         a, b = story.nodes
         session = story.create(a)
         over = Event()
-        viewer = Viewer("v0", session, [b], story.history, Random(1), over)
+        viewer = WorkloadViewer("v0", session, [b], story.history, Random(1), over)
         viewer.stays = True
         viewer.start()
         try:
@@ -328,7 +328,7 @@ def test_it_finds_lost_notifications_that_no_poll_makes_up_for(mutant: str, tmp_
 
 
 @pytest.mark.parametrize("mutant", real_runs("hasty_takeover"))
-def test_it_finds_a_takeover_that_does_not_wait(mutant: str, tmp_path: Path) -> None:
+def test_it_detects_a_takeover_that_comes_too_early(mutant: str, tmp_path: Path) -> None:
     with trial(tmp_path, mutant, takeover_s=2 * TAKEOVER_S) as story:
         a, b = story.nodes
         session = story.create(a)
@@ -339,11 +339,11 @@ def test_it_finds_a_takeover_that_does_not_wait(mutant: str, tmp_path: Path) -> 
         story.send(b, session, "say taken-over", "m2")
         story.until_said(b, session, "taken-over")
         b.wait_idle(session)
-        # The last heartbeat may have been one beat before.
+        # The last heartbeat may have been up to one interval earlier.
         is_early = time.monotonic() - began_s < 2 * TAKEOVER_S * (1 - 1 / BEATS_PER_TAKEOVER)
         assert is_early is bool(mutant)
         assert bool(story.verdict()) is bool(mutant)
 
 
-def test_every_mutant_has_its_story() -> None:
+def test_every_mutant_has_a_scenario() -> None:
     assert set(MUTANTS) == {"no_fence", "no_decided_seq", "no_news", "hasty_takeover"}

@@ -1,7 +1,7 @@
-"""Whatever happens to nodes and their database: nothing acknowledged is lost, nothing is done twice, all is seen.
+"""Faults of nodes and their database: nothing acknowledged is lost, nothing is done twice, viewers see everything.
 
-Each seed is one run of faults (run.py): PERDURE_TEST_FAULT_SEEDS=200 plays more of them, and `python -m
-tests.faults.run 17` plays one. Then the same as single stories, with what people may rely on in each.
+Each seed is one run with random faults (run.py). PERDURE_TEST_FAULT_SEEDS=200 runs more of them, and `python -m
+tests.faults.run 17` runs one. After that come single scenarios, with what users can rely on in each.
 """
 
 import re
@@ -23,7 +23,7 @@ from tests.faults.database import Database
 from tests.faults.history import History, of, read
 from tests.faults.nodes import REQUEST_TIMEOUT_S, FaultNode, Nodes, faketime
 from tests.faults.run import FaultRun, note_lifetimes
-from tests.faults.workload import Viewer
+from tests.faults.workload import WorkloadViewer
 from tests.harness import Stream, eventually
 from tests.sizes import size
 
@@ -31,10 +31,10 @@ SEEDS = size("FAULT_SEEDS", 20, fast=0)
 TAKEOVER_S = 3.0
 FROZEN_S = float(size("FROZEN_S", 5, fast=5))
 OUTAGE_S = float(size("OUTAGE_S", 5, fast=5))
-"""Longer than a takeover takes. A minute and two minutes say the same, and take longer."""
+"""Longer than a takeover. One or two minutes would show the same but take longer."""
 ACCEPTED_WITHIN_S = 1.0
 WORKED_WITHIN_S = TAKEOVER_S + 5.0
-"""A message to a session whose owner is dead."""
+"""How long a message may take if the session's owner is dead."""
 STARTED_WITHIN_S = 20.0
 LONG_STREAM = "stream 200 40"
 LONG_STREAM_S = 8.0
@@ -47,15 +47,15 @@ pytestmark = [pytest.mark.full, pytest.mark.needs("linux", "postgresql")]
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
-def test_whatever_happens_each_message_is_worked_once_and_each_viewer_sees_all(seed: int, tmp_path: Path) -> None:
+def test_with_random_faults_each_message_runs_once_and_each_viewer_sees_everything(seed: int, tmp_path: Path) -> None:
     FaultRun(seed, tmp_path).run()
 
 
-# Single stories ----------------------------------------------------------------------------------------------------
+# Single scenarios --------------------------------------------------------------------------------------------------
 
 
 class Story:
-    """Nodes on a database of their own, and what a test asks of them."""
+    """Nodes with their own database, and helpers for a scenario."""
 
     def __init__(self, folder: Path, nodes: Nodes, http: httpx2.Client) -> None:
         self.nodes = nodes
@@ -85,7 +85,7 @@ class Story:
         node.wait_idle(session, timeout_s)
 
     def violations(self, *sessions: str) -> list[str]:
-        """What the checker says of these sessions; nobody records operations here, so it looks at all but those."""
+        """The checker's violations for these sessions. Scenarios record no operations, so those are not checked."""
         history = History(self._folder / "history.ndjson")
         note_lifetimes(self.nodes.lifetimes, history)
         history.close()
@@ -102,7 +102,7 @@ class Story:
 
 @pytest.fixture
 def tell(tmp_path: Path) -> Iterator[Callable[..., Story]]:
-    """`tell(workdirs="local")`: two nodes."""
+    """Start two nodes with these settings, for example `tell(workdirs="local")`."""
     with ExitStack() as stack:
 
         def begin(**how: Any) -> Story:
@@ -119,7 +119,7 @@ def words(count: int) -> str:
     return "".join(f"w{number} " for number in range(count))
 
 
-def test_a_killed_owner_is_replaced_and_its_turn_fails_with_what_it_said(tell: Callable[..., Story]) -> None:
+def test_a_killed_owner_is_replaced_and_its_turn_fails_with_its_output_so_far(tell: Callable[..., Story]) -> None:
     story = tell()
     a, b = story.nodes
     session = story.create(a)
@@ -128,21 +128,21 @@ def test_a_killed_owner_is_replaced_and_its_turn_fails_with_what_it_said(tell: C
     a.crash()
     began_s = time.monotonic()
     b.send(session, "say after", when_busy="queue", message_id="next")
-    assert time.monotonic() - began_s < ACCEPTED_WITHIN_S, "any node accepts a message at once"
+    assert time.monotonic() - began_s < ACCEPTED_WITHIN_S, "any node accepts a message immediately"
     story.until_said(b, session, "after", WORKED_WITHIN_S - (time.monotonic() - began_s))
     story.until_idle(b, session, SAYS_WITHIN_S)
     ends = [(event["turn"], event["stop_reason"]) for event in story.of_type(b, session, "turn_end")]
     assert ends == [(1, "failed"), (2, "end_turn")]
     (error,) = story.of_type(b, session, "error")
-    assert "node-a" in error["message"], "the sentence names the node"
+    assert "node-a" in error["message"], "the message names the node"
     partial = "".join(event["delta"] for event in story.of_type(b, session, "assistant_text") if event["turn"] == 1)
     assert partial.startswith(words(20)) and words(200).startswith(partial)
     a.revive()
     assert story.violations(session) == []
-    eventually(lambda: not story.nodes.agents(a), lambda: f"its agent is gone: {story.nodes.agents(a)}", GONE_WITHIN_S)
+    eventually(lambda: not story.nodes.agents(a), lambda: f"its agent ended: {story.nodes.agents(a)}", GONE_WITHIN_S)
 
 
-def test_an_owner_that_returns_in_time_goes_on_with_its_turn(tell: Callable[..., Story]) -> None:
+def test_an_owner_that_restarts_in_time_continues_its_turn(tell: Callable[..., Story]) -> None:
     story = tell(takeover_s=15)
     a, b = story.nodes
     session = story.create(a)
@@ -157,7 +157,7 @@ def test_an_owner_that_returns_in_time_goes_on_with_its_turn(tell: Callable[...,
     assert story.violations(session) == []
 
 
-def test_nothing_of_a_frozen_owner_is_kept_after_its_takeover(tell: Callable[..., Story]) -> None:
+def test_nothing_from_a_frozen_owner_is_stored_after_the_takeover(tell: Callable[..., Story]) -> None:
     story = tell()
     a, b = story.nodes
     session = story.create(a)
@@ -167,22 +167,22 @@ def test_nothing_of_a_frozen_owner_is_kept_after_its_takeover(tell: Callable[...
     began_s = time.monotonic()
     b.send(session, "stream 20 20", when_busy="queue", message_id="next")
     story.until_idle(b, session, WORKED_WITHIN_S + 5)
-    # The last heartbeat may have been one beat before.
-    assert time.monotonic() - began_s >= TAKEOVER_S * (1 - 1 / BEATS_PER_TAKEOVER), "nobody takes over earlier"
+    # The last heartbeat may have been up to one interval earlier.
+    assert time.monotonic() - began_s >= TAKEOVER_S * (1 - 1 / BEATS_PER_TAKEOVER), "no takeover before that"
     before = checker.joined(story.events(b, session))
-    eventually(lambda: time.monotonic() - began_s > FROZEN_S, "it was frozen for long", FROZEN_S + 1)
+    eventually(lambda: time.monotonic() - began_s > FROZEN_S, "it was frozen long enough", FROZEN_S + 1)
     a.should_run = False
     a.signal(SIGCONT)
-    eventually(lambda: not a.is_up, lambda: f"it stops when it wakes\n{a.log_tail()}", GONE_WITHIN_S)
+    eventually(lambda: not a.is_up, lambda: f"it stops after SIGCONT\n{a.log_tail()}", GONE_WITHIN_S)
     assert a.process is not None and a.process.poll() is not None
-    eventually(lambda: not story.nodes.agents(a), lambda: f"its agent is gone: {story.nodes.agents(a)}", GONE_WITHIN_S)
+    eventually(lambda: not story.nodes.agents(a), lambda: f"its agent ended: {story.nodes.agents(a)}", GONE_WITHIN_S)
     assert checker.joined(story.events(b, session)) == before, "nothing was added to the session"
     a.revive()
     assert [event["stop_reason"] for event in story.of_type(b, session, "turn_end")] == ["failed", "end_turn"]
     assert story.violations(session) == []
 
 
-def test_a_node_that_dies_while_it_takes_over_ends_the_turn_when_it_returns(tell: Callable[..., Story]) -> None:
+def test_a_node_that_dies_during_a_takeover_ends_the_turn_after_its_restart(tell: Callable[..., Story]) -> None:
     story = tell()
     a, b = story.nodes
     session = story.create(a)
@@ -200,7 +200,7 @@ def test_a_node_that_dies_while_it_takes_over_ends_the_turn_when_it_returns(tell
     assert story.violations(session) == []
 
 
-def test_a_takeover_that_the_database_interrupts_is_tried_again(tell: Callable[..., Story]) -> None:
+def test_a_takeover_interrupted_by_the_database_is_retried(tell: Callable[..., Story]) -> None:
     story = tell()
     a, b = story.nodes
     session = story.create(a)
@@ -215,7 +215,7 @@ def test_a_takeover_that_the_database_interrupts_is_tried_again(tell: Callable[.
     assert story.violations(session) == []
 
 
-def test_a_takeover_takes_all_sessions_however_many_it_takes_at_once(tell: Callable[..., Story]) -> None:
+def test_a_takeover_in_batches_takes_all_sessions(tell: Callable[..., Story]) -> None:
     story = tell()
     a, b = story.nodes
     sessions = [story.create(a, f"s{number}") for number in range(5)]
@@ -223,7 +223,7 @@ def test_a_takeover_takes_all_sessions_however_many_it_takes_at_once(tell: Calla
         a.send(session, LONG_STREAM)
         story.until_said(b, session, "w1 ")
     b.stop()
-    b.mutant = "takes_over_two_at_once"
+    b.mutant = "takes_over_two_concurrently"
     b.revive()
     a.crash()
     for session in sessions:
@@ -245,7 +245,7 @@ def test_requests_during_a_takeover_start_no_second_agent(tell: Callable[..., St
     over = threading.Event()
 
     def ask() -> None:
-        """As long as the takeover lasts there is always a request on its way."""
+        """Keep a request in flight for as long as the takeover lasts."""
         with httpx2.Client(timeout=SAYS_WITHIN_S, trust_env=False, verify=False) as http:
             while not over.is_set():
                 b.call(http, "POST", f"/api/sessions/{session}/messages", {"text": "say it", "when_busy": "reject"})
@@ -267,9 +267,7 @@ def test_requests_during_a_takeover_start_no_second_agent(tell: Callable[..., St
 
 
 @pytest.mark.parametrize("workdirs", ["shared", "local"])
-def test_without_a_database_for_longer_than_a_takeover_no_node_dies_and_no_word_is_lost(
-    workdirs: str, tell: Callable[..., Story]
-) -> None:
+def test_a_long_database_outage_kills_no_node_and_loses_no_output(workdirs: str, tell: Callable[..., Story]) -> None:
     story = tell(workdirs=workdirs)
     a, b = story.nodes
     sessions = [story.create(a, "s0"), story.create(b, "s1")]
@@ -281,10 +279,10 @@ def test_without_a_database_for_longer_than_a_takeover_no_node_dies_and_no_word_
     gone_s = time.monotonic()
     with pytest.raises(AssertionError, match="503"):
         a.send(sessions[0], "say it", when_busy="queue")
-    eventually(lambda: time.monotonic() - gone_s > OUTAGE_S, "it was gone for long", OUTAGE_S + 1)
+    eventually(lambda: time.monotonic() - gone_s > OUTAGE_S, "the outage lasted long enough", OUTAGE_S + 1)
     story.nodes.database.start()
     for node, session in zip(story.nodes, sessions, strict=True):
-        eventually(lambda node=node: node.ask(story.http, "/api/sessions"), "it answers again", SAYS_WITHIN_S)  # type: ignore[misc]
+        eventually(lambda node=node: node.ask(story.http, "/api/sessions"), "it responds again", SAYS_WITHIN_S)  # type: ignore[misc]
         story.until_idle(node, session, LONG_STREAM_S + SAYS_WITHIN_S)
         assert story.said(node, session) == words(200)
         assert [event["stop_reason"] for event in story.of_type(node, session, "turn_end")] == ["end_turn"]
@@ -293,13 +291,13 @@ def test_without_a_database_for_longer_than_a_takeover_no_node_dies_and_no_word_
     assert story.violations(*sessions) == []
 
 
-def test_a_failover_loses_nothing_and_nobody(tell: Callable[..., Story], tmp_path: Path) -> None:
+def test_a_failover_loses_no_events_and_no_viewers(tell: Callable[..., Story], tmp_path: Path) -> None:
     story = tell(has_replica=True, takeover_s=10)
     a, b = story.nodes
     session = story.create(a)
     a.send(session, "stream 150 30")
     history, over = History(tmp_path / "viewer.ndjson"), threading.Event()
-    viewer = Viewer("v0", session, [b], history, Random(1), over)
+    viewer = WorkloadViewer("v0", session, [b], history, Random(1), over)
     viewer.start()
     try:
         story.until_said(b, session, "w20 ")
@@ -321,7 +319,7 @@ def test_a_failover_loses_nothing_and_nobody(tell: Callable[..., Story], tmp_pat
     assert story.violations(session) == []
 
 
-def test_a_node_that_hears_no_notifications_finds_everything_by_polling(tell: Callable[..., Story]) -> None:
+def test_a_node_without_notifications_finds_everything_by_polling(tell: Callable[..., Story]) -> None:
     story = tell()
     a, b = story.nodes
     session = story.create(a)
@@ -337,7 +335,7 @@ def test_a_node_that_hears_no_notifications_finds_everything_by_polling(tell: Ca
 
 
 @pytest.mark.skipif(faketime() is None, reason="needs libfaketime (Debian: faketime)")
-def test_clocks_that_jump_kill_nobody_and_date_nothing_back(tell: Callable[..., Story]) -> None:
+def test_clock_jumps_kill_no_node_and_backdate_no_event(tell: Callable[..., Story]) -> None:
     story = tell(clocks=True)
     a, b = story.nodes
     session = story.create(a)

@@ -1,5 +1,5 @@
-"""The means of fault runs do what they say: a proxy delays, freezes and cuts; a database dies and comes back, or fails
-over without losing what it acknowledged; a plan comes from its seed alone."""
+"""The fault injection tools work: a proxy delays, freezes and cuts; a database is killed and restarted, or fails over
+without losing acknowledged data; a plan depends only on its seed."""
 
 import socket
 import time
@@ -19,14 +19,14 @@ SILENCE_S = 0.2
 
 
 class Echo:
-    """Something that answers with what it gets, one connection at a time."""
+    """An echo server that handles one connection at a time."""
 
     def __init__(self) -> None:
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.port = int(self.listener.getsockname()[1])
 
     def connect(self, proxy: Proxy) -> tuple[socket.socket, socket.socket]:
-        """The near end and the far end."""
+        """Both ends of a connection: near and far."""
         near = socket.create_connection(("127.0.0.1", proxy.port), 5)
         self.listener.settimeout(5)
         far, _ = self.listener.accept()
@@ -65,12 +65,12 @@ def test_a_proxy_forwards_delays_freezes_cuts_and_refuses(echo: Echo) -> None:
                 near.recv(10)
         eventually(lambda: proxy.count == 0, "no connection is left")
         proxy.refuse(True)
-        # Maybe as early as while it is made.
+        # The reset may already arrive while connecting.
         with pytest.raises(ConnectionResetError), socket.create_connection(("127.0.0.1", proxy.port), 5) as refused:
             refused.recv(10)
 
 
-def test_a_proxy_can_freeze_notifications_alone(echo: Echo) -> None:
+def test_a_proxy_can_freeze_only_notifications(echo: Echo) -> None:
     with Proxy(echo.port, Random(1)) as proxy:
         (near, far), (listener, notifier) = echo.connect(proxy), echo.connect(proxy)
         with near, far, listener, notifier:
@@ -87,7 +87,7 @@ def test_a_proxy_can_freeze_notifications_alone(echo: Echo) -> None:
             assert listener.recv(10) == b"news"
 
 
-def test_a_plan_comes_from_its_seed_alone() -> None:
+def test_a_plan_depends_only_on_its_seed() -> None:
     def plans() -> list[Plan]:
         return [make_plan(seed, can_fake_time=True) for seed in range(50)]
 
@@ -98,7 +98,7 @@ def test_a_plan_comes_from_its_seed_alone() -> None:
 
 @pytest.mark.full
 @pytest.mark.needs("linux", "postgresql")
-def test_a_failover_keeps_all_that_was_acknowledged_and_a_killed_database_comes_back() -> None:
+def test_a_failover_keeps_all_acknowledged_data_and_a_killed_database_restarts() -> None:
     with Database(has_replica=True) as database:
         first = database.port
         with Proxy(first, Random(1)) as proxy:

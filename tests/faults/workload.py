@@ -1,8 +1,8 @@
-"""Those who use the nodes during a run: clients that send and retry, one that answers prompts, viewers that follow.
+"""The users of the nodes during a run: clients that send and retry, one that answers prompts, viewers that follow.
 
-Above: run.py. Below: HTTP to the nodes. Everything that they do and see goes into the history. A client repeats what
-got no definite answer, with the same message_id and on another node, until it gets one: also in the peace after the
-faults.
+Above: run.py. Below: HTTP to the nodes. Everything they do and see is recorded in the history. A client retries a
+request without a definite response, with the same message_id and on another node, until it gets one, even after the
+faults have ended.
 """
 
 import contextlib
@@ -24,11 +24,11 @@ RETRY_S = 0.3
 LOOK_S = 0.2
 STREAM_SILENCE_S = 2.5 * STREAM_HEARTBEAT_S
 STREAM_FRAMES_MAX = 400
-"""A viewer changes to another node after at most this many frames."""
+"""A viewer switches to another node after at most this many frames."""
 
 
 class Worker:
-    """A thread with its own randomness. An error that nobody expects ends it, and is raised by `join`."""
+    """A thread with its own Random. An unexpected error ends it, and `join` raises it."""
 
     def __init__(self, nodes: Sequence[FaultNode], history: History, random: Random, over: threading.Event) -> None:
         self.nodes = nodes
@@ -112,7 +112,7 @@ class Client(Worker):
 
 
 class Answerer(Worker):
-    """Answers whatever prompt it sees, on any node."""
+    """Answers every prompt that it sees, on any node."""
 
     def __init__(self, sessions: list[str], *shared: Any) -> None:
         super().__init__(*shared)
@@ -141,7 +141,7 @@ class Answerer(Worker):
 
 
 class OpenStream(Stream):
-    """A stream that leaves no socket behind if its server is down, frozen, or goes away before it answers."""
+    """A stream that leaks no socket if its server is down, frozen, or disappears before it responds."""
 
     def __init__(self, node: FaultNode, path: str, position: str | None) -> None:
         try:
@@ -152,8 +152,8 @@ class OpenStream(Stream):
             raise
 
 
-class Viewer(Worker):
-    """Follows one session over SSE, and moves from node to node with its Last-Event-ID."""
+class WorkloadViewer(Worker):
+    """Follows one session over SSE and moves from node to node with its Last-Event-ID."""
 
     def __init__(self, name: str, session: str, *shared: Any) -> None:
         super().__init__(*shared)
@@ -162,7 +162,7 @@ class Viewer(Worker):
         self.position: str | None = None
         self.seq = 0
         self.stays = False
-        """Whether it stays where it is as long as that node answers."""
+        """Whether it stays on its node for as long as that responds."""
         self._stream: Stream | None = None
 
     def leave(self) -> None:

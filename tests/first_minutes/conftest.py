@@ -1,4 +1,4 @@
-"""The desk of each test, with a scripted model behind the real agents on it. Nothing that it started outlives it."""
+"""A desk for each test, with a scripted model behind real agents. Everything that a desk starts ends with the test."""
 
 import tempfile
 from collections.abc import Callable, Iterator
@@ -17,7 +17,7 @@ MakeDesk = Callable[..., Desk]
 def make_desk(real_agent: Callable[[str], RealAgent]) -> Iterator[MakeDesk]:
     """`make_desk("claude", "codex")`: these are on PATH; the recording is named after the first."""
     made: list[Desk] = []
-    # A short path, as a person has it: it is on every screen.
+    # A short, realistic path: it appears on every screen.
     with tempfile.TemporaryDirectory(prefix="desk-") as folder, running() as model:
 
         def make(*names: str) -> Desk:

@@ -1,7 +1,7 @@
 """A person's machine on the first day: an empty home, a repository, coding agents on PATH, no server.
 
-Above: the tests. Below: tmux.py, the scripted model, and how each agent is told its address. What a person would have
-from signing in (a key, an address) is in perdure.toml as `env` alone: the server finds the agents itself.
+Above: the tests. Below: tmux.py, the scripted model, and how each agent gets its address. What a user would have after
+signing in (a key, an address) is in perdure.toml, only as `env`: the server finds the agents on its own.
 """
 
 import json
@@ -43,7 +43,7 @@ class Desk:
             "PERDURE_PORT": "0",
             "TERM": "xterm-256color",
             "LANG": "C.UTF-8",
-            # The shell would write its history while the folder is removed.
+            # Otherwise the shell writes its history while the folder is being removed.
             "HISTFILE": "",
         }
         write_program(programs / "perdure", [sys.executable, "-m", "perdure"])
@@ -57,7 +57,7 @@ class Desk:
         self.tmux = Tmux(folder / "tmux", self._env, self.repository, ROOT / ".artefacts" / "first-minutes" / recording)
 
     def _settings(self, name: str, model_url: str, agent: RealAgent) -> str:
-        """The agent's section: where its model is, and nothing else."""
+        """The agent's section: only the address of its model."""
         known = AGENTS["claude-acp" if name == "claude" else name]
         env = {**environment(known, Place(model_url, self.home, self.repository)), **agent.env}
         shown = ", ".join(f"{key} = {json.dumps(value)}" for key, value in env.items() if key != "HOME")
@@ -90,7 +90,7 @@ class Desk:
         os.kill(self.server_pid, signal.SIGKILL)
 
     def close(self) -> None:
-        """Nothing that was started here stays."""
+        """End everything that was started here."""
         try:
             if is_held(self.data / "lock"):
                 self.run("stop", "--all")
@@ -108,5 +108,5 @@ def write_program(path: Path, argv: list[str]) -> None:
 
 
 def without_arguments(argv: list[str]) -> list[str]:
-    """The program alone: the server adds the arguments with which it speaks to us."""
+    """Only the program: the server adds the arguments."""
     return [part for part in argv if os.path.isabs(part)]

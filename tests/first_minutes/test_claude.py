@@ -1,4 +1,4 @@
-"""The first ten minutes of somebody who uses `claude` every day, in a real terminal with the real programs.
+"""The first ten minutes of a user who uses `claude` every day, in a real terminal with the real programs.
 
 The screens of the last run are in `.artefacts/first-minutes/claude`, in order: `less -R *.ansi` pages through them.
 """
@@ -40,7 +40,7 @@ def begin(desk: Desk) -> None:
     tmux.wait(
         f"Started a server in the background: http://127.0.0.1:{desk.server_port} (pid {desk.server_pid})",
         "Stop it with: perdure serve --stop",
-        "Perdure: claude, its default model, in ~/shop\nNew session. /help lists what you can do here.",
+        "Perdure: claude, its default model, in ~/shop\nNew session. /help lists keys and commands.",
     )
     tmux.keep("start")
     tmux.enter("/help")
@@ -56,7 +56,7 @@ def begin(desk: Desk) -> None:
 
 
 def decide_on_edits(desk: Desk) -> None:
-    """A change is seen before it is decided on: one is denied with a reason, the next is allowed."""
+    """The user sees each change before deciding: denies one with a reason, and allows the next."""
     tmux, file = desk.tmux, str(desk.file)
     edit = tool("Edit", file_path=file, old_string="hello", new_string="good morning")
     tmux.enter_lines("Make it friendlier.", f"read {file}", edit)
@@ -66,14 +66,14 @@ def decide_on_edits(desk: Desk) -> None:
         (
             "Permission: edit greeting.py  +1 -1\n  1  def greet(name):\n  2      if name:\n"
             '  3 -        print("hello", name)\n  3 +        print("good morning", name)\n  4      return name\n\n'
-            "  1 y  Allow\n  2 a  Allow all edits in this session\n  3 n  Deny (a reason may follow: n REASON)\n\n"
+            "  1 y  Allow\n  2 a  Allow all edits in this session\n  3 n  Deny (or n REASON)\n\n"
             "Waiting for you claude"
         ),
     )
     tmux.keep("change")
     tmux.enter("n good evening, please")
     tmux.wait("Turn 2,")
-    tmux.wait("Denied. The reason: good evening, please\nDenied: greeting.py\nThe tool said: good evening, please")
+    tmux.wait("Denied. Reason: good evening, please\nDenied: greeting.py\nThe tool said: good evening, please")
     tmux.keep("denied")
     assert desk.file.read_text() == GREETING
     tmux.enter(tool("Edit", file_path=file, old_string="hello", new_string="good evening"))
@@ -122,12 +122,12 @@ def compact(desk: Desk) -> None:
     tmux.wait("> /compact")
     tmux.press("Enter")
     tmux.wait("Turn 6,")
-    tmux.wait(re.compile(r"The agent shortened its memory from \d+ to \d+ tokens\."))
+    tmux.wait(re.compile(r"The agent compacted its context from \d+ to \d+ tokens\."))
     tmux.keep("compacted")
 
 
 def switch_to_a_second_agent(desk: Desk) -> str:
-    """It gets the whole conversation, and the status line says who works. The session's id."""
+    """The other agent gets the whole conversation, and the status line names it. Returns the session's id."""
     tmux = desk.tmux
     tmux.type("/agent ")
     tmux.wait("  codex                  ready")
@@ -140,7 +140,7 @@ def switch_to_a_second_agent(desk: Desk) -> str:
     tmux.enter("recall")
     tmux.wait("Turn 7,")
     tmux.wait(
-        "The conversation was replayed to codex: it has no session of its own here yet.",
+        "The conversation was replayed to codex: it has no native session yet.",
         '"say Hello, this is claude."',
         '"bash cat numbers && touch made"',
     )
@@ -157,7 +157,7 @@ def queue_and_leave(desk: Desk, session: str) -> None:
     tmux.wait("w10 ")
     tmux.enter("say I waited.")
     tmux.wait("Queued: say I waited.")
-    tmux.wait(re.compile(r"\nQueued: say I waited\.\nWorking codex \d+ s, Esc takes it back · 1 queued · "))
+    tmux.wait(re.compile(r"\nQueued: say I waited\.\nWorking codex \d+ s, Esc unqueues · 1 queued · "))
     tmux.keep("queued")
     tmux.press("C-d")
     tmux.wait_shell()
@@ -170,8 +170,7 @@ def queue_and_leave(desk: Desk, session: str) -> None:
 
 
 def come_back_and_lose_the_server(desk: Desk, session: str) -> None:
-    """The chat starts its server again. What is on the screen at the end is the whole answer: nothing is missing and
-    nothing comes twice."""
+    """The chat restarts its server. At the end the screen shows the whole answer, without gaps or duplicates."""
     tmux = desk.tmux
     tmux.clear()
     tmux.enter("perdure chat last")
@@ -181,7 +180,7 @@ def come_back_and_lose_the_server(desk: Desk, session: str) -> None:
     tmux.keep("back")
     desk.kill_server()
     tmux.type("say after all")
-    tmux.wait("The server died. It is started again; what the agent did meanwhile is kept.", "> say after all")
+    tmux.wait("The server died and is being restarted. The agent keeps working.", "> say after all")
     tmux.keep("server-killed")
     tmux.wait("Turn 9,", "> say after all")
     tmux.press("Enter")

@@ -1,4 +1,4 @@
-"""The first minutes with other agents: a change is shown before it is decided on, denied, allowed; leave, come back."""
+"""The first minutes with other agents: see a change, deny it, allow it; leave and return."""
 
 import json
 import re
@@ -16,7 +16,7 @@ AGENTS_PARAMS = [pytest.param(name, marks=[] if AGENTS[name].in_ci else pytest.m
 
 
 def edit(agent: str, file: str, new: str) -> list[str]:
-    """What the model does to change one line of the greeting."""
+    """The model's script that changes one line of the greeting."""
     old, new = '        print("hello", name)', f'        print("{new}", name)'
     if agent == "codex":
         patch = f"*** Begin Patch\n*** Update File: {file}\n@@\n-{old}\n+{new}\n*** End Patch\n"
@@ -51,10 +51,10 @@ def test_the_first_minutes(agent: str, make_desk: Callable[..., Desk]) -> None:
     )
     tmux.keep("change")
     tmux.enter("n say good evening instead")
-    # The protocol has no place for a reason, so it is in the input. Some agents end the turn there, some continue.
+    # The protocol has no field for a reason, so the chat puts it into the input. Some agents then end the turn.
     tmux.wait(lambda screen: f"\nIdle {agent}" in screen and "\n> say good evening instead" in screen)
     tmux.wait(
-        "Denied. The reason: say good evening instead\n", "Denied: greeting.py\n", "The agent was not told your reason"
+        "Denied. Reason: say good evening instead\n", "Denied: greeting.py\n", "The agent did not receive your reason"
     )
     tmux.keep("denied")
     assert desk.file.read_text() == GREETING
@@ -75,7 +75,7 @@ def test_the_first_minutes(agent: str, make_desk: Callable[..., Desk]) -> None:
     tmux.enter(f"perdure chat {session}")
     tmux.wait(lambda screen: f"\nIdle {agent}" in screen and "Turn 3," in screen)
     tmux.keep("back")
-    assert f"Session {session}. /help lists what you can do here." in tmux.everything
+    assert f"Session {session}. /help lists keys and commands." in tmux.everything
     tmux.enter("say Welcome back.")
     tmux.wait("Turn 4,")
     tmux.wait("\nYou: say Welcome back.\n", "\nWelcome back.\n")

@@ -1,6 +1,6 @@
-"""A person's terminal: a shell in tmux, keys that are typed into it, and what it shows. Screens can be kept as text.
+"""A user's terminal: a shell in tmux, typed keys, and what it shows. Screens can be saved as text.
 
-Above: the first minutes. Below: tmux, on a socket of its own. Every wait is bounded.
+Above: the first minutes. Below: tmux, on its own socket. Every wait is bounded.
 """
 
 import re
@@ -18,8 +18,7 @@ Sought = str | re.Pattern[str] | Callable[[str], bool]
 
 
 class Tmux:
-    """`recording` is the folder that gets the screens, in the order in which they were kept: as plain text, and with
-    their colours for `less -R`."""
+    """`recording` is the folder for saved screens, in order: as plain text, and with colours for `less -R`."""
 
     def __init__(self, socket: Path, env: dict[str, str], cwd: Path, recording: Path) -> None:
         self._socket = socket
@@ -50,11 +49,11 @@ class Tmux:
         self._run("send-keys", "-l", "--", text)
 
     def press(self, *keys: str) -> None:
-        """Keys by the names that tmux has for them: Enter, C-c, Escape."""
+        """Keys by their tmux names: Enter, C-c, Escape."""
         self._run("send-keys", *keys)
 
     def enter(self, line: str) -> None:
-        """Type a line, and send it once it is seen in the input."""
+        """Type a line, and press Enter once it appears in the input."""
         self.type(line)
         end = line[-20:]
         self.wait(lambda screen: squeezed(end) in squeezed(screen))
@@ -68,14 +67,14 @@ class Tmux:
         self.enter(lines[-1])
 
     def clear(self) -> None:
-        """Clear the shell's screen and forget what has scrolled out, so that `everything` begins here."""
+        """Clear the shell's screen and its scrollback, so that `everything` starts here."""
         self.press("C-l")
-        # Before the history goes: the shell may take its time, and what it clears goes there.
+        # Wait before clearing the history: the shell may be slow, and cleared text goes there.
         self.wait(lambda screen: screen.strip() == PROMPT.strip())
         self._run("clear-history")
 
     def wait_shell(self) -> str:
-        """Until the shell waits for a command."""
+        """Wait for the shell's prompt."""
         return self.wait(lambda screen: screen.rstrip().split("\n")[-1] == PROMPT.strip())
 
     # What a person sees ----------------------------------------------------------------------------------------------
@@ -86,11 +85,11 @@ class Tmux:
 
     @property
     def everything(self) -> str:
-        """The screen and what has scrolled out of it, with wrapped lines joined."""
+        """The screen and the scrollback, with wrapped lines joined."""
         return self._run("capture-pane", "-p", "-J", "-S", "-")
 
     def wait(self, *what: Sought, limit_s: float = WAIT_S) -> str:
-        """The screen, as soon as all of this is on it: a screen may be looked at while it is drawn."""
+        """Wait until all of this is on the screen, and return the screen, which may be half drawn before."""
 
         def look() -> str | None:
             screen = self.screen
@@ -124,5 +123,5 @@ def _is_seen(one: Sought, screen: str) -> bool:
 
 
 def squeezed(text: str) -> str:
-    """Without spaces and line breaks: a long line wraps where it must."""
+    """The text without spaces and line breaks, because long lines wrap anywhere."""
     return re.sub(r"\s", "", text)

@@ -1,4 +1,4 @@
-"""A scripted model for a person: `python -m tests.model [PORT]`, until interrupted. Prints where it listens."""
+"""A scripted model for manual use: `python -m tests.model [PORT]`, until interrupted. Prints its address."""
 
 import signal
 import sys
@@ -15,6 +15,6 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    # Before any thread starts, so that no thread takes the signal instead.
+    # Before any thread starts, so that no thread receives the signal instead.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
     main()

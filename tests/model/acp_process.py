@@ -1,4 +1,4 @@
-"""A real ACP agent as a child of a test, allowing or refusing what it asks.
+"""A real ACP agent as a child of a test, which allows or denies its requests.
 
 Above: test_acp_agents.py. Below: line_process.py.
 """
@@ -25,7 +25,7 @@ class AcpProcess(LineProcess):
         self.session = self.call("session/new", {"cwd": str(self._workdir), "mcpServers": []})["sessionId"]
 
     def call(self, method: str, params: Event) -> Event:
-        """The result. Permissions that are asked for meanwhile are decided."""
+        """The result. Answers permission requests meanwhile."""
         self._last_id += 1
         self.write({"jsonrpc": "2.0", "id": self._last_id, "method": method, "params": params})
         while True:

@@ -1,7 +1,7 @@
-"""Anthropic's Messages API: POST /v1/messages, streamed or whole.
+"""Anthropic's Messages API: POST /v1/messages, streamed or complete.
 
-Above: server.py. Below: dialect.py. The events and their order are the real API's, with a ping after the first block's
-start. It deliberately does not check requests: what the agent sends is what a test looks at.
+Above: server.py. Below: dialect.py. The events and their order are those of the real API, with a ping after the start
+of the first block. It deliberately does not validate requests, because tests look at what the agent sends.
 """
 
 import json
@@ -47,7 +47,7 @@ class Anthropic:
 
 
 def used_up(resets_at: int) -> dict[str, str]:
-    """The headers that tell a subscriber that the allowance is used up, and until when. Other clients ignore them."""
+    """The headers that tell a subscriber that the usage limit is reached, and until when. Other clients ignore them."""
     unified = {
         "status": "rejected",
         "reset": str(resets_at),
@@ -75,12 +75,12 @@ def items(messages: list[Any]) -> Iterator[Item]:
 
 
 def steered(role: str, text: str) -> bool:
-    """A message that was typed while a tool ran comes in the system's name, as much else that nobody typed."""
+    """A message typed while a tool ran arrives with the system role, like much that no user typed."""
     return role == "system" and STEERED in text
 
 
 class Message:
-    """An answer: blocks of text, thinking and tool calls, each opened and closed in its turn."""
+    """An answer: blocks of text, thinking and tool calls, each opened and closed in order."""
 
     def __init__(self, model: str, tokens: Tokens) -> None:
         self._model = model

@@ -16,7 +16,7 @@ FLAGS = ("--input-format", "stream-json", "--output-format", "stream-json", "--v
 
 
 def environment(model: ModelServer, home: Path) -> dict[str, str]:
-    """All that the program needs, and nothing of ours."""
+    """Everything that the program needs, and nothing from our environment."""
     return {
         "PATH": os.environ["PATH"],
         "HOME": str(home),
@@ -35,7 +35,7 @@ class ClaudeProcess(LineProcess):
         super().__init__(argv, {**env, **agent.env}, workdir)
 
     def send(self, text: str) -> None:
-        # With an id of its own the program says what becomes of a message.
+        # If a message has an id, the program reports what happens to it.
         self.write({"type": "user", "message": {"role": "user", "content": text}, "uuid": str(uuid.uuid4())})
 
     def result(self) -> Event:
@@ -46,7 +46,7 @@ class ClaudeProcess(LineProcess):
         return self.result()
 
     def asked(self) -> Event:
-        """The next question to the host, permissions included."""
+        """The next request to the host, including permission requests."""
         return self.until(lambda event: event["type"] == "control_request")
 
     def answer(self, request: Event, response: Event) -> None:

@@ -1,4 +1,4 @@
-"""A scripted model for each test that asks for one. Other folders make the same fixture from `running()`."""
+"""A scripted model for each test that needs one. Other folders create the same fixture with `running()`."""
 
 from collections.abc import Iterator
 

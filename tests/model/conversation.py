@@ -1,10 +1,9 @@
-"""What a model request says, in no API's words: who said what, which tools ran since, which are offered.
+"""A model request, independent of any API: the messages, the tools that ran since, and the tools offered.
 
-Above: script.py decides the answer from it; log.py compares by it. Below: perdure.core.transcript_text, which reads
-the transcripts that Perdure hands to an agent. Each dialect makes one from its own kind of request.
-Everything is read from the request itself, so the same request gets the same answer from any server, after any
-restart. It deliberately knows what agents mix into the user's words on their own account, since a test asks what the
-person said.
+Above: script.py derives the answer from it; log.py compares with it. Below: perdure.core.transcript_text, which reads
+the transcripts that Perdure sends to an agent. Each dialect creates one from its own kind of request. Everything is
+read from the request itself, so the same request gets the same answer from any server, after any restart. It knows what
+agents add to the user's text, because tests ask what the user wrote.
 """
 
 import re
@@ -15,7 +14,7 @@ from perdure.core.transcript_text import unwrap
 
 
 class Said(NamedTuple):
-    """A text in the user's name, as the agent sent it."""
+    """A text with the user role, as the agent sent it."""
 
     text: str
 
@@ -27,7 +26,7 @@ class Called(NamedTuple):
 
 
 class Returned(NamedTuple):
-    """A tool's answer."""
+    """A tool's result."""
 
     text: str
 
@@ -50,10 +49,8 @@ _STEERED_END = "\n\nThis is how Claude Code surfaces messages"
 
 
 class Conversation(NamedTuple):
-    """`texts` are the user's, newest last. `calls` and `results` are those since the newest text.
-
-    `form` is the JSON schema that the answer must fit, if the agent asks for such a one: a title, a choice of model.
-    """
+    """`texts` are the user's, newest last. `calls` and `results` are those since the newest text. `form` is the JSON
+    schema that the answer must match, if the agent requests one, for example for a title or a choice of model."""
 
     texts: list[str]
     calls: int
@@ -63,12 +60,12 @@ class Conversation(NamedTuple):
 
     @property
     def script(self) -> str:
-        """What is to be obeyed: the newest text, out of the transcript that it may stand behind."""
+        """The text to obey: the newest one, without a transcript in front of it."""
         return unwrap(self.texts[-1])[1] if self.texts else ""
 
     @property
     def user_texts(self) -> list[str]:
-        """Everything that the person said, the entries of a transcript one by one."""
+        """Everything that the user wrote, with the entries of a transcript one by one."""
         found: list[str] = []
         for text in self.texts:
             entries, message = unwrap(text)
@@ -94,10 +91,10 @@ def conversation(items: Iterable[Item], tools: dict[str, Any], form: Any = None)
 
 
 def own_words(text: str) -> str:
-    """A text without what the agent added to it; empty if nothing of it is the person's."""
+    """A text without what the agent added; empty if nothing in it is the user's."""
     _, found, steered = text.partition(STEERED)
     text = steered.partition(_STEERED_END)[0] if found else text
     rest = _ADDED.sub("", text)
-    # Only a text that was changed is trimmed: what a person sent is compared exactly.
+    # Trim only a changed text: what a user sent is compared exactly.
     text = text if rest == text else rest.strip()
     return "" if not text.strip() or _MARKERS.fullmatch(text.strip()) else text

@@ -1,8 +1,8 @@
-"""What the server needs of each model API: to recognise its requests, to read them, and to write an answer.
+"""What the server needs from each model API: recognize its requests, read them, and write an answer.
 
 Above: server.py. Below: conversation.py. Implemented by anthropic.py, openai_chat.py, openai_responses.py, gemini.py.
-An `Answer` is written piece by piece and remembers what it wrote, so that the same acts serve a stream and a request
-that wants its answer whole. It does no I/O and never waits.
+An `Answer` is written piece by piece and remembers what it wrote, so the same acts work for a stream and for a complete
+response. It does no I/O and never waits.
 """
 
 import json
@@ -13,7 +13,7 @@ from tests.model.conversation import Conversation
 from tests.model.tools import Call
 
 BYTES_PER_TOKEN = 4
-"""Good enough for usage that nobody bills."""
+"""Good enough, because nobody pays for this usage."""
 
 
 class Tokens(NamedTuple):
@@ -23,7 +23,7 @@ class Tokens(NamedTuple):
 
 
 class Answer(Protocol):
-    """One answer in the making. Every method gives the bytes to stream."""
+    """An answer being written. Every method returns the bytes to stream."""
 
     def open(self) -> bytes: ...
 
@@ -34,12 +34,12 @@ class Answer(Protocol):
     def call(self, call: Call) -> bytes: ...
 
     def fail(self, status: int) -> bytes:
-        """An error inside a stream that has begun."""
+        """An error inside a stream that has started."""
 
     def close(self) -> bytes: ...
 
     def whole(self) -> dict[str, Any]:
-        """The same answer in one piece, once it is closed."""
+        """The complete answer, once it is closed."""
 
 
 class Dialect(Protocol):
@@ -64,18 +64,18 @@ def new_id(prefix: str) -> str:
 
 def sse(data: Any, event: str = "") -> bytes:
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
-    # Half an emoji has no bytes of its own, but an escape.
+    # Half an emoji has no UTF-8 encoding, so it is escaped.
     return (f"event: {event}\n" if event else "").encode() + f"data: {text}\n\n".encode("utf-8", "backslashreplace")
 
 
 def halves(text: str) -> list[str]:
-    """Arguments come in pieces too."""
+    """Arguments are streamed in pieces too."""
     middle = len(text) // 2
     return [text[:middle], text[middle:]]
 
 
 def block_text(content: Any) -> str:
-    """The text of a tool's answer: a string, or blocks of which some are text."""
+    """The text of a tool's result: a string, or blocks of which some are text."""
     if isinstance(content, str):
         return content
     return "\n".join(str(block["text"]) for block in content or [] if isinstance(block, dict) and "text" in block)

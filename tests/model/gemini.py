@@ -1,7 +1,7 @@
 """Google's Gemini API: POST /v1beta/models/NAME:streamGenerateContent (or :generateContent).
 
-Above: server.py. Below: dialect.py. Each streamed piece is a response of its own with one part, as the real one sends;
-a function call comes whole.
+Above: server.py. Below: dialect.py. As with the real API, each streamed piece is a separate response with one part, and
+a function call is never split.
 """
 
 from collections.abc import Iterator

@@ -1,7 +1,7 @@
 """A real agent as a child of a test: JSON lines in, JSON lines out, every wait bounded, nothing left afterwards.
 
-Above: claude_process.py and acp_process.py give it their protocol's words. Below: subprocess.
-It is deliberately not a driver: it shows what a program does by itself, so that a driver can be held against it.
+Above: claude_process.py and acp_process.py add their protocols. Below: subprocess. It is deliberately not a driver: it
+shows how a program behaves, so that a driver can be checked against it.
 """
 
 import contextlib
@@ -61,7 +61,7 @@ class LineProcess:
         self._process.stdin.flush()
 
     def until(self, fits: Callable[[Event], bool], timeout_s: float = WAIT_S) -> Event:
-        """The first event that fits, after the one that the last call found."""
+        """The first matching event after the one that the last call found."""
         found: list[Event] = []
 
         def look() -> bool:
@@ -83,9 +83,9 @@ class LineProcess:
         return self._errors.read().decode(errors="replace")[-2000:]
 
     def close(self) -> int:
-        """End of input, then its own exit; the whole group is killed if that does not come."""
+        """Close the input and wait for the exit. Kills the whole process group if it does not exit."""
         assert self._process.stdin is not None and self._process.stdout is not None
-        # It may be gone already.
+        # It may have exited already.
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.close()
         try:
@@ -100,5 +100,5 @@ class LineProcess:
 
 
 def _brief(event: Event) -> str:
-    """Enough to see what came instead."""
+    """Enough to see what arrived instead."""
     return json.dumps(event)[:BRIEF_CHARS]

@@ -1,8 +1,7 @@
-"""The requests that a scripted model got, and what can be asked of them.
+"""The requests that a scripted model received, with queries on them.
 
-Above: tests; server.py writes it. Below: the dialects, by which a request is read.
-It is shared by the server's thread and the test's: every look is under one lock and every wait is bounded. Keys and
-tokens are never kept.
+Above: tests; server.py writes it. Below: the dialects, which read a request. The server's thread and the test share it:
+every access is under one lock, and every wait is bounded. Keys and tokens are never stored.
 """
 
 import threading
@@ -18,7 +17,7 @@ SECRETS = ("authorization", "x-api-key", "api-key", "x-goog-api-key", "cookie", 
 
 
 class Request:
-    """One request. `outcome` is None at first, then `answered`, `failed`, `cut` or `left` (by the client)."""
+    """One request. `outcome` is None at first, then `answered`, `failed`, `cut` or `left` (the client disconnected)."""
 
     def __init__(
         self, number: int, method: str, path: str, query: str, headers: dict[str, str], body: Any, size_bytes: int
@@ -41,7 +40,7 @@ class Request:
 
     @property
     def asks(self) -> bool:
-        """False also for what an agent asks on its own account: a title, a choice of model."""
+        """Also False for the agent's own requests, such as for a title or a choice of model."""
         return self.dialect is not None and self.conversation.form is None
 
     @property
@@ -52,7 +51,7 @@ class Request:
 
 
 class Prefix(NamedTuple):
-    """How much of one request the next one begins with. Only an identical beginning can come from a prompt cache."""
+    """The length of the prefix that two requests share. Only an identical prefix can come from a prompt cache."""
 
     system: bool
     tools: bool
@@ -88,11 +87,11 @@ class RequestLog:
 
     @property
     def asked(self) -> list[Request]:
-        """Those that asked the model to answer the person."""
+        """Requests that asked the model to answer the user."""
         return [request for request in self.all if request.asks]
 
     def wait(self, fits: Callable[[Request], bool], timeout_s: float = WAIT_S) -> Request:
-        """The first of those that fits, now or soon."""
+        """Wait for the first matching one of these."""
         with self._changed:
             found: list[Request] = []
 
@@ -105,7 +104,8 @@ class RequestLog:
             return found[0]
 
     def outcomes(self, timeout_s: float = WAIT_S) -> list[str | None]:
-        """How those that asked the model ended, once all have: a client has its answer a moment before it is noted."""
+        """The outcomes of these requests, once all have one: a client gets its answer a moment before it is
+        recorded."""
         with self._changed:
             if not self._changed.wait_for(lambda: all(one.outcome for one in self._all if one.asks), timeout_s):
                 raise AssertionError(f"not all have ended within {timeout_s} s: {self._all}")
@@ -113,7 +113,7 @@ class RequestLog:
 
 
 def all_text(request: Request) -> str:
-    """Every text of what the model was sent, as it was sent: also what `user_texts` takes apart."""
+    """Every text that the model received, unmodified, including what `user_texts` splits."""
 
     def texts(value: Any) -> list[str]:
         if isinstance(value, str):
@@ -125,12 +125,13 @@ def all_text(request: Request) -> str:
 
 
 def user_texts(request: Request) -> list[str]:
-    """What the person said, as this request tells it to the model: oldest first."""
+    """The user's messages in this request, oldest first."""
     return request.conversation.user_texts
 
 
 def common_prefix(first: Request, second: Request) -> Prefix:
-    """How much of the first request leads the second one, in the Messages API's order: tools, system, messages."""
+    """How much of the first request is a prefix of the second, in the order of the Messages API: tools, system,
+    messages."""
     before, after = _plain(first.body), _plain(second.body)
     said, says = (_messages(body) for body in (before, after))
     same = 0
@@ -148,7 +149,7 @@ def _messages(body: Any) -> list[Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Without the marks for the cache, which move on with every turn, and with a bare string as the block it means."""
+    """Without cache markers, which move with every turn, and with a plain string as the block it means."""
     if isinstance(value, dict):
         plain = {key: _plain(part) for key, part in value.items() if key != "cache_control"}
         if isinstance(plain.get("content"), str) and "role" in plain:

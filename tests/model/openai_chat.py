@@ -1,7 +1,7 @@
-"""OpenAI's chat completions: POST /v1/chat/completions, streamed or whole. Most agents that take any model speak it.
+"""OpenAI's chat completions: POST /v1/chat/completions, streamed or complete. Most agents that accept any model use it.
 
-Above: server.py. Below: dialect.py. Thoughts go out as `reasoning_content`, which is no part of the original API but
-what the agents read.
+Above: server.py. Below: dialect.py. Thoughts are sent as `reasoning_content`, which is not part of the original API but
+is what agents read.
 """
 
 import json

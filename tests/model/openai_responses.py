@@ -1,7 +1,7 @@
-"""OpenAI's responses: POST /v1/responses, streamed or whole.
+"""OpenAI's responses: POST /v1/responses, streamed or complete.
 
-Above: server.py. Below: dialect.py, and openai_chat.py for the errors that both share. Only requests that carry their
-whole conversation in `input` are understood; one that points to an earlier response is not, as nothing is kept here.
+Above: server.py. Below: dialect.py, and openai_chat.py for the errors that both share. Only requests with the whole
+conversation in `input` are supported. One that refers to an earlier response is not, because nothing is stored here.
 """
 
 import json
@@ -51,7 +51,7 @@ def items(given: str | list[Any]) -> Iterator[Item]:
 
 
 class Response:
-    """An answer: items of reasoning, text and function calls, each opened and finished in its turn."""
+    """An answer: items of reasoning, text and function calls, each opened and finished in order."""
 
     def __init__(self, model: str, tokens: Tokens) -> None:
         self._tokens = tokens

@@ -1,8 +1,8 @@
-"""The answer to one request, as acts in no API's words.
+"""The answer to one request, as acts independent of any API.
 
 Above: server.py takes the acts one by one and lets a dialect write each. Below: verbs.py, conversation.py, tools.py.
-Where a script stands is read from the conversation: as many calling verbs are behind us as tools were called since
-the person's newest text. Only how often a step has failed already can't be read from it, so the caller counts that.
+The position in a script follows from the conversation: as many calling verbs are done as tools were called since the
+user's newest text. Only how often a step has failed can't be derived from it, so the caller counts that.
 """
 
 import json
@@ -29,31 +29,29 @@ class Thought(NamedTuple):
 
 
 class Usage(NamedTuple):
-    """Comes before everything else in the answer that it is for."""
+    """Sent before everything else in its answer."""
 
     input_tokens: int
     output_tokens: int
 
 
 class Pause(NamedTuple):
-    """None: for as long as the client stays. `opened`: the answer's head is sent first."""
+    """None: as long as the client stays connected. `opened`: the head of the answer is sent first."""
 
     seconds: float | None
     opened: bool
 
 
 class Fail(NamedTuple):
-    """An HTTP error, or an error inside the stream if that has begun. The answer ends.
-
-    `resets_in_s`: the allowance of a subscription is used up for so long, which is told in the answer's head.
-    """
+    """An HTTP error, or an error inside the stream if it has started. The answer ends. `resets_in_s`: the
+    subscription's usage limit is reached for this long, as reported in the answer's head."""
 
     status: int
     resets_in_s: float | None = None
 
 
 class Cut(NamedTuple):
-    """The connection is cut in the middle of the stream. The answer ends."""
+    """The connection is closed in the middle of the stream. The answer ends."""
 
 
 Act = Text | Thought | Call | Usage | Pause | Fail | Cut
@@ -61,9 +59,10 @@ Acts = Iterator[Act]
 
 
 def perform(conversation: Conversation, met: Callable[[int], int]) -> Acts:
-    """The acts of one answer. `met(n)` counts how often step n of this very conversation was reached, this time too."""
+    """The acts of one answer. `met(n)` counts how often step n of this conversation was reached, including this
+    time."""
     if conversation.form is not None:
-        # The agent asks for itself and only shows what the person said: that is not an order.
+        # The agent asks on its own behalf and only quotes the user, so the text is not an order.
         yield Text(json.dumps(tools.filled_form(conversation.form)))
         return
     steps = parse(conversation.script)
@@ -119,7 +118,7 @@ def _telling(verb: str, arguments: tuple[str, ...], conversation: Conversation) 
         case "say":
             yield from _words(arguments[0])
         case "spell":
-            # Escapes of JSON, so that a text can hold what a line can't: line breaks, halves of an emoji.
+            # JSON escapes, so that a text can contain what a line can't: line breaks, halves of an emoji.
             yield from (Text(piece) for piece in json.loads(arguments[0]))
         case "think":
             yield from (Thought(piece) for piece in _pieces(arguments[0]))
@@ -146,7 +145,8 @@ def _telling(verb: str, arguments: tuple[str, ...], conversation: Conversation) 
 
 
 def _trouble(verb: str, arguments: tuple[str, ...], met: Callable[[], int]) -> Acts:
-    """A failure repeats until it has happened TIMES times: `fail` for ever, `cut` once, unless it says so."""
+    """A failure repeats until it has happened TIMES times. By default, `fail` repeats forever and `cut` happens
+    once."""
     if verb == "limit":
         yield Fail(429, resets_in_s=float(arguments[0]))
     if verb == "fail" and (not arguments[1] or met() <= int(arguments[1])):
@@ -174,7 +174,7 @@ def _words(text: str) -> Iterator[Text]:
 
 
 def _pieces(text: str) -> list[str]:
-    """Word by word; a single word in two halves, so that every answer comes in several deltas."""
+    """Word by word, or a single word in two halves, so that every answer has several deltas."""
     words: list[str] = re.findall(r"\s*\S+\s*", text) or [text]
     if len(words) == 1 and len(text) > 1:
         middle = len(text) // 2

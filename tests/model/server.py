@@ -1,9 +1,9 @@
-"""A scripted model on loopback: real agents talk to it as if to their vendor, and it does what the user's text says.
+"""A scripted model on loopback: real agents use it like their vendor's API, and it does what the user's text says.
 
-Above: tests start one with `running()`; `python -m tests.model` starts one for a person. Below: wire.py speaks HTTP,
-a dialect reads and writes each API, script.py decides the answer, log.py keeps what was asked.
-It runs in a thread of its own, so it serves tests that block as well as those that don't. It keeps no state that an
-answer depends on, but one: how often a step that is to fail was met already.
+Above: tests start one with `running()`; `python -m tests.model` starts one for manual use. Below: wire.py speaks HTTP,
+a dialect reads and writes each API, script.py decides the answer, log.py stores the requests. It runs in a separate
+thread, so it works for blocking and for asynchronous tests. The only state that affects an answer is how often a
+failing step was reached.
 """
 
 import asyncio
@@ -32,11 +32,11 @@ from tests.model.wire import BadRequest, Connection, Received
 DIALECTS: tuple[Dialect, ...] = (Anthropic(), OpenAIChat(), OpenAIResponses(), Gemini())
 START_TIMEOUT_S = 10
 LONGEST_SILENCE_S = 600
-"""What `hang` means at most, so that nothing waits for ever."""
+"""The maximum duration of `hang`, so that nothing waits forever."""
 
 
 class ModelServer:
-    """Started on a free port of 127.0.0.1. `url` has no path; `log` holds every request."""
+    """Runs on a free port of 127.0.0.1. `url` has no path; `log` has every request."""
 
     def __init__(self) -> None:
         self.log = RequestLog()
@@ -52,7 +52,7 @@ class ModelServer:
         return f"http://127.0.0.1:{self.port}"
 
     def start(self, port: int = 0) -> None:
-        """Again on the same port after a stop, if it is given."""
+        """Start, or start again on the same port after a stop."""
         self.port = port
         self._ready.clear()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()), name="model", daemon=True)
@@ -61,7 +61,7 @@ class ModelServer:
             raise RuntimeError("the scripted model did not start")
 
     def stop(self) -> None:
-        """Ends every answer in the middle."""
+        """Stop, and cut off every answer."""
         if self._loop is None or self._thread is None:
             return
         self._loop.call_soon_threadsafe(self._stop.set)
@@ -90,8 +90,8 @@ class ModelServer:
         await self._stop.wait()
         for task in conversations:
             task.cancel()
-        # asyncio accepts each connection in a task of its own. One that the closing server overtakes leaves its socket
-        # open (CPython 3.11), so the server closes only when nothing else runs.
+        # asyncio accepts each connection in a separate task. If the server closes during that, the socket stays open
+        # (CPython 3.11), so the server closes only when nothing else runs.
         async with asyncio.timeout(START_TIMEOUT_S):
             while others := asyncio.all_tasks() - {asyncio.current_task()}:
                 await asyncio.wait(others)
@@ -108,13 +108,13 @@ class ModelServer:
         except (BadRequest, ConnectionError, TimeoutError):
             connection.cut()
         except asyncio.CancelledError:
-            # Only a stop cancels; the stream's own machinery would report it as an error.
+            # Only a stop cancels. The stream would report the cancellation as an error.
             connection.cut()
         finally:
             connection.close()
 
     async def _until_left(self, connection: Connection, request: Request) -> bool:
-        """Answer, unless the client leaves first. Whether the connection goes on."""
+        """Answer, unless the client disconnects first. Returns whether the connection stays open."""
         answering = asyncio.create_task(self._respond(connection, request))
         leaving = asyncio.create_task(connection.left())
         try:
@@ -155,7 +155,7 @@ class _Performance:
         self._answer: Answer | None = None
 
     async def run(self, met: Counter[str]) -> str:
-        """How it ended."""
+        """The outcome."""
         conversation = self._dialect.conversation(self._request.body)
         key = _digest(conversation)
 
@@ -178,7 +178,7 @@ class _Performance:
         return "answered"
 
     async def _act(self, act: Act) -> str:
-        """Empty, or how the answer ended."""
+        """Empty, or the outcome of the answer."""
         if isinstance(act, Usage):
             self._tokens = Tokens(act.input_tokens, act.output_tokens)
         elif isinstance(act, Fail):
@@ -216,7 +216,7 @@ class _Performance:
             await self._connection.end_stream()
             return "failed"
         self._request.status = status
-        # Without it clients choose their own delay, which doubles each time.
+        # Without this header, clients choose their own delay, which doubles each time.
         retry = {"retry-after": "0"} if status in (429, 529) else {}
         if act.resets_in_s is not None:
             retry = used_up(math.ceil(time.time() + act.resets_in_s))
@@ -246,7 +246,7 @@ def _logged(number: int, received: Received) -> Request:
 
 
 def _other(request: Request) -> tuple[int, Any]:
-    """What clients ask besides: whether we are there, which models there are, how long a text is."""
+    """Other requests of clients: whether the server is up, which models exist, how long a text is."""
     if request.method == "HEAD" or request.path == "/":
         return 200, {}
     if request.method == "POST" and request.path == "/v1/messages/count_tokens":
@@ -267,7 +267,7 @@ def _other(request: Request) -> tuple[int, Any]:
 
 @contextlib.contextmanager
 def running() -> Iterator[ModelServer]:
-    """A scripted model for the length of a test."""
+    """A scripted model for the duration of a test."""
     server = ModelServer()
     server.start()
     try:

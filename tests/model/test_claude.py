@@ -1,6 +1,5 @@
-"""The real `claude` program against the scripted model: what a driver for it may rely on, and that the model is good
-enough for it. Skipped where `./run agents` did not install it.
-"""
+"""The real `claude` program with the scripted model: what a driver can rely on, and that the model is realistic enough.
+Skipped if `./run agents` did not install it."""
 
 import json
 import subprocess
@@ -71,7 +70,7 @@ def test_a_single_prompt_is_answered_as_scripted(
     assert [(request.path, request.query) for request in model.log.asked] == [("/v1/messages", "beta=true")]
 
 
-def test_three_turns_are_remembered_and_each_request_begins_with_the_one_before(
+def test_three_turns_are_remembered_and_each_request_extends_the_previous_one(
     claude: ClaudeProcess, model: ModelServer
 ) -> None:
     assert claude.turn("say one\nsay and two")["result"] == "one\nand two"
@@ -101,7 +100,7 @@ def test_an_allowed_command_runs_and_its_result_reaches_the_model(claude: Claude
     assert (workdir / "made").exists()
 
 
-def test_a_denied_command_does_not_run_and_the_turn_goes_on(claude: ClaudeProcess, workdir: Path) -> None:
+def test_a_denied_command_does_not_run_and_the_turn_continues(claude: ClaudeProcess, workdir: Path) -> None:
     claude.send("bash touch made")
     request = claude.asked()
     claude.answer(request, {"behavior": "deny", "message": "The person said no"})
@@ -111,7 +110,7 @@ def test_a_denied_command_does_not_run_and_the_turn_goes_on(claude: ClaudeProces
     assert not (workdir / "made").exists()
 
 
-def test_a_written_file_is_there_and_can_be_read(claude: ClaudeProcess, workdir: Path) -> None:
+def test_a_written_file_exists_and_can_be_read(claude: ClaudeProcess, workdir: Path) -> None:
     path = workdir / "note.txt"
     claude.send(f"write {path} a note\nread {path}")
     request = claude.asked()
@@ -132,7 +131,7 @@ def test_an_answered_question_reaches_the_model(claude: ClaudeProcess) -> None:
     assert '"Which colour?"="Blue"' in claude.result()["result"]
 
 
-def test_an_overloaded_model_is_tried_again(claude: ClaudeProcess, model: ModelServer) -> None:
+def test_requests_to_an_overloaded_model_are_retried(claude: ClaudeProcess, model: ModelServer) -> None:
     result = claude.turn("fail 529 1\nsay better now")
     assert result["result"] == "better now"
     assert [request.status for request in model.log.asked] == [529, 200]
@@ -146,12 +145,12 @@ def test_an_invalid_request_fails_the_turn_and_not_the_process(claude: ClaudePro
     assert not claude.turn("say still here")["is_error"]
 
 
-def test_a_stream_that_is_cut_is_fetched_again(claude: ClaudeProcess, model: ModelServer) -> None:
+def test_a_stream_that_is_cut_off_is_requested_again(claude: ClaudeProcess, model: ModelServer) -> None:
     assert claude.turn("say half\ncut\nsay whole")["result"] == "half\nwhole"
     assert model.log.outcomes() == ["cut", "answered"]
 
 
-def test_an_interrupt_ends_the_answer_in_the_middle(claude: ClaudeProcess, model: ModelServer) -> None:
+def test_an_interrupt_cuts_off_the_answer(claude: ClaudeProcess, model: ModelServer) -> None:
     claude.send("stream 2000 20")
     claude.until(lambda event: event.get("event", {}).get("delta", {}).get("text") == "w3 ")
     claude.interrupt()
@@ -171,7 +170,7 @@ def test_an_interrupt_ends_a_stalled_stream(claude: ClaudeProcess, model: ModelS
 
 
 def test_a_message_sent_while_a_command_runs_is_the_newest(claude: ClaudeProcess, workdir: Path) -> None:
-    # Bounded, as the program would leave it behind if this test failed.
+    # Bounded, because the program would leave it running if this test failed.
     claude.send("bash touch begun; for i in $(seq 400); do [ -e go ] && break; sleep 0.05; done")
     request = claude.asked()
     claude.answer(request, {"behavior": "allow", "updatedInput": request["request"]["input"]})

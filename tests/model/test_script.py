@@ -1,4 +1,4 @@
-"""What a script makes the model answer, without any API: where it stands is read from the conversation."""
+"""The answers that a script produces, without any API: the position in it is read from the conversation."""
 
 import json
 from collections import Counter
@@ -29,14 +29,14 @@ def text(acts: list[Act]) -> str:
     return "".join(act.delta for act in acts if isinstance(act, Text))
 
 
-def test_verbs_are_done_in_order_in_one_answer() -> None:
+def test_verbs_run_in_order_in_one_answer() -> None:
     acts = answer(Said("think hm\na remark\nsay one two\nusage 3 4\nsay three"))
     assert acts[0] == Usage(3, 4)
     assert "".join(act.delta for act in acts if isinstance(act, Thought)) == "hm"
     assert text(acts) == "one two\nthree"
 
 
-def test_a_script_goes_on_behind_each_call_whose_result_is_there() -> None:
+def test_a_script_continues_after_each_call_that_has_a_result() -> None:
     script = Said("say a\nbash first\nsay b\nread second\nsay c")
     acts = answer(script)
     assert text(acts) == "a"
@@ -47,7 +47,7 @@ def test_a_script_goes_on_behind_each_call_whose_result_is_there() -> None:
     assert text(answer(script, Called("Bash"), Returned("ok"), Called("Read"), Returned("ok"))) == "c"
 
 
-def test_calls_that_are_made_together_are_one_answer_and_all_behind_it() -> None:
+def test_calls_made_together_are_one_answer_and_all_count_as_done() -> None:
     script = Said('together ["bash a", "read b"]\nsay done')
     assert answer(script) == [Call("Bash", {"command": "a"}), Call("Read", {"file_path": "b"})]
     both = (Called("Bash"), Called("Read"), Returned("ok"), Returned("ok"))
@@ -55,7 +55,7 @@ def test_calls_that_are_made_together_are_one_answer_and_all_behind_it() -> None
     assert "was not understood" in text(answer(Said('together ["say a", "bash b"]')))
 
 
-def test_a_script_that_ends_with_a_call_says_what_the_tool_said() -> None:
+def test_a_script_that_ends_with_a_call_repeats_the_tools_result() -> None:
     assert text(answer(Said("bash x"), Called("Bash"), Returned("out"))) == "The tool said: out"
 
 
@@ -63,7 +63,7 @@ def test_a_newer_text_is_a_new_script() -> None:
     assert text(answer(Said("bash x"), Called("Bash"), Returned("out"), Said("say new"))) == "new"
 
 
-def test_what_an_agent_adds_is_not_what_the_person_said() -> None:
+def test_text_added_by_an_agent_is_not_the_users() -> None:
     added = [
         Said("<system-reminder>\nsay wrong\n</system-reminder>\n"),
         Said("[Request interrupted by user]"),
@@ -73,7 +73,7 @@ def test_what_an_agent_adds_is_not_what_the_person_said() -> None:
     assert text(acts) == '- "say first"\n- "recall"'
 
 
-def test_a_reminder_behind_a_tools_result_does_not_restart_the_script() -> None:
+def test_a_reminder_after_a_tool_result_does_not_restart_the_script() -> None:
     reminder = Said("<system-reminder>be good</system-reminder>")
     assert text(answer(Said("bash x\nsay b"), Called("Bash"), Returned("out"), reminder)) == "b"
 
@@ -84,7 +84,7 @@ def test_a_transcript_is_recalled_entry_by_entry_and_its_last_message_is_obeyed(
 
 
 @given(st.lists(st.text(min_size=1).filter(lambda said: said.strip() and "<" not in said and "[" not in said)))
-def test_any_texts_are_recalled_as_they_were_said(texts: list[str]) -> None:
+def test_any_texts_are_recalled_unchanged(texts: list[str]) -> None:
     said = [Said(one) for one in texts]
     assert conversation([*said, Said("recall")], {}).user_texts == [*texts, "recall"]
 
@@ -101,7 +101,7 @@ def test_a_failure_happens_as_often_as_it_says() -> None:
     assert text(answer(Said("say half\ncut\nsay whole"), met=again)) == "half\nwhole"
 
 
-def test_silence_is_before_the_answer_or_inside_it() -> None:
+def test_a_pause_is_before_the_answer_or_inside_it() -> None:
     assert answer(Said("slow 0.5\nhang\nstall 2\nstall")) == [
         Pause(0.5, opened=False),
         Pause(None, opened=False),
@@ -111,11 +111,11 @@ def test_silence_is_before_the_answer_or_inside_it() -> None:
     assert answer(Said("stream 2 10")) == [Text("w0 "), Pause(0.01, opened=True), Text("w1 ")]
 
 
-def test_a_big_answer_has_exactly_its_size() -> None:
+def test_a_big_answer_has_exactly_the_requested_size() -> None:
     assert len(text(answer(Said("big 200000")))) == 200_000
 
 
-def test_pieces_are_spelled_as_json_says_even_halves_of_an_emoji() -> None:
+def test_pieces_may_contain_json_escapes_even_halves_of_an_emoji() -> None:
     pieces = ["one\r\n", "\x00", "\ud83d", "\ude00"]
     assert answer(Said(f"spell {json.dumps(pieces)}")) == [Text(piece) for piece in pieces]
 
@@ -139,12 +139,12 @@ MISUSED = [
 
 
 @pytest.mark.parametrize("line", MISUSED)
-def test_a_verb_that_is_misused_says_how_it_is_used(line: str) -> None:
+def test_a_misused_verb_prints_its_usage(line: str) -> None:
     usage, _ = VERBS[line.split(maxsplit=1)[0]]
     assert text(answer(Said(line))).endswith(f"It is used like this: `{usage}`.")
 
 
-def test_calls_fit_the_tools_that_are_offered() -> None:
+def test_calls_match_the_offered_tools() -> None:
     terminal = {"properties": {"cmd": {"type": "string"}, "wait": {"type": "boolean"}}, "required": ["cmd", "wait"]}
     listing = {"properties": {"command": {"type": "array"}}}
     clarify = {"properties": {"question": {"type": "string"}, "choices": {"type": "array"}}}
@@ -160,13 +160,13 @@ def test_calls_fit_the_tools_that_are_offered() -> None:
     assert answer(Said('tool Any {"x": [1]}')) == [Call("Any", {"x": [1]})]
 
 
-def test_an_answer_that_must_fit_a_form_fits_it_and_obeys_nothing() -> None:
+def test_an_answer_with_a_required_form_matches_it_and_obeys_no_verb() -> None:
     form = {"type": "object", "properties": {"title": {"type": "string"}, "score": {"type": "integer", "minimum": 1}}}
     acts = list(perform(conversation([Said("hang")], {}, form), lambda _: 1))
     assert json.loads(text(acts)) == {"title": "scripted", "score": 1}
 
 
-def test_a_question_is_put_as_claude_puts_it() -> None:
+def test_a_question_has_claudes_format() -> None:
     (call,) = answer(Said("ask Which? | A | B"))
     assert isinstance(call, Call) and call.name == "AskUserQuestion"
     (asked,) = call.arguments["questions"]

@@ -1,4 +1,4 @@
-"""The scripted model over real HTTP: each API's frames, errors, and connections that end in the middle."""
+"""The scripted model over real HTTP: each API's frames and errors, and connections that are cut off."""
 
 import gc
 import json
@@ -67,13 +67,13 @@ def test_a_message_is_streamed_as_the_real_api_does(http: httpx2.Client) -> None
     assert got[-2]["delta"]["stop_reason"] == "tool_use" and got[-2]["usage"]["output_tokens"] == 9
 
 
-def test_a_message_can_be_had_whole(http: httpx2.Client) -> None:
+def test_a_message_can_be_returned_complete(http: httpx2.Client) -> None:
     got = http.post("/v1/messages", json=asking("anthropic", "think hm\nsay hi", stream=False)).json()
     assert [block["type"] for block in got["content"]] == ["thinking", "text"]
     assert got["content"][1]["text"] == "hi" and got["stop_reason"] == "end_turn"
 
 
-def test_a_chat_completion_is_streamed_and_whole(http: httpx2.Client) -> None:
+def test_a_chat_completion_is_streamed_or_complete(http: httpx2.Client) -> None:
     got = ask(http, "say hello world\nbash ls", "openai-chat")
     deltas = [frame["choices"][0]["delta"] for frame in got]
     assert "".join(delta.get("content") or "" for delta in deltas) == "hello world"
@@ -108,7 +108,9 @@ def test_gemini_gets_its_parts(http: httpx2.Client) -> None:
 
 
 @pytest.mark.parametrize("dialect", PATHS)
-def test_every_api_fails_then_answers_and_is_read_alike(http: httpx2.Client, model: ModelServer, dialect: str) -> None:
+def test_every_api_fails_then_answers_and_is_read_the_same_way(
+    http: httpx2.Client, model: ModelServer, dialect: str
+) -> None:
     script = asking(dialect, "fail 429 1\nsay ok")
     failed = http.post(PATHS[dialect], json=script)
     assert failed.status_code == 429 and "error" in failed.json()
@@ -117,7 +119,7 @@ def test_every_api_fails_then_answers_and_is_read_alike(http: httpx2.Client, mod
     assert model.log.outcomes() == ["failed", "answered"]
 
 
-def test_errors_have_the_apis_body(http: httpx2.Client) -> None:
+def test_errors_have_the_apis_format(http: httpx2.Client) -> None:
     kinds = {400: "invalid_request_error", 401: "authentication_error", 429: "rate_limit_error"}
     kinds |= {500: "api_error", 529: "overloaded_error"}
     for status, kind in kinds.items():
@@ -125,19 +127,19 @@ def test_errors_have_the_apis_body(http: httpx2.Client) -> None:
         assert (got.status_code, got.json()["type"], got.json()["error"]["type"]) == (status, "error", kind)
 
 
-def test_a_failure_inside_a_stream_is_an_event_of_it(http: httpx2.Client) -> None:
+def test_a_failure_inside_a_stream_is_an_event(http: httpx2.Client) -> None:
     got = ask(http, "say half\nfail 529")
     assert got[-1]["type"] == "error" and got[-1]["error"]["type"] == "overloaded_error"
 
 
-def test_a_cut_ends_the_connection_in_the_middle(http: httpx2.Client, model: ModelServer) -> None:
+def test_a_cut_closes_the_connection_in_the_middle(http: httpx2.Client, model: ModelServer) -> None:
     with pytest.raises(httpx2.TransportError):
         http.post("/v1/messages", json=asking("anthropic", "say half\ncut"))
     assert model.log.wait(lambda request: request.outcome == "cut").status == 200
     assert ask(http, "say half\ncut")[-1]["type"] == "message_stop"
 
 
-def test_a_client_that_leaves_ends_its_answer(model: ModelServer) -> None:
+def test_a_client_that_disconnects_ends_its_answer(model: ModelServer) -> None:
     body = json.dumps(asking("anthropic", "stall")).encode()
     with socket.create_connection(("127.0.0.1", model.port), TIMEOUT_S) as client:
         client.sendall(b"POST /v1/messages HTTP/1.1\r\ncontent-length: %d\r\n\r\n" % len(body) + body)
@@ -159,7 +161,7 @@ def test_a_hanging_request_gets_nothing_and_ends_with_the_server() -> None:
             return
 
 
-def test_a_model_that_was_down_answers_again_where_it_was(model: ModelServer) -> None:
+def test_a_restarted_model_answers_at_the_same_address(model: ModelServer) -> None:
     port = model.port
     model.stop()
     with httpx2.Client(base_url=f"http://127.0.0.1:{port}", timeout=TIMEOUT_S, trust_env=False) as http:
@@ -176,7 +178,7 @@ def test_a_body_in_chunks_is_read(http: httpx2.Client, model: ModelServer) -> No
     assert user_texts(model.log.asked[0]) == ["say hi"]
 
 
-def test_other_paths_are_answered_and_not_counted_as_asking(http: httpx2.Client, model: ModelServer) -> None:
+def test_other_paths_are_answered_and_not_counted(http: httpx2.Client, model: ModelServer) -> None:
     assert http.head("/").status_code == 200
     assert http.post("/v1/messages/count_tokens", json=asking("anthropic", "x")).json()["input_tokens"] > 0
     assert http.get("/v1/models").json()["data"]
@@ -189,7 +191,7 @@ def test_other_paths_are_answered_and_not_counted_as_asking(http: httpx2.Client,
     assert model.log.asked == [] and len(model.log.all) == 5
 
 
-def test_the_log_keeps_no_keys(http: httpx2.Client, model: ModelServer) -> None:
+def test_the_log_contains_no_keys(http: httpx2.Client, model: ModelServer) -> None:
     headers = {"x-api-key": "secret", "authorization": "Bearer secret", "anthropic-version": "2023-06-01"}
     http.post("/v1/messages", json=asking("anthropic", "say hi"), headers=headers)
     (request,) = model.log.asked
@@ -197,7 +199,7 @@ def test_the_log_keeps_no_keys(http: httpx2.Client, model: ModelServer) -> None:
     assert request.headers["anthropic-version"] == "2023-06-01"
 
 
-def test_a_prefix_is_compared_without_the_marks_for_the_cache(http: httpx2.Client, model: ModelServer) -> None:
+def test_a_prefix_is_compared_without_cache_markers(http: httpx2.Client, model: ModelServer) -> None:
     mark = {"cache_control": {"type": "ephemeral"}}
     first = {"role": "user", "content": [{"type": "text", "text": "say a", **mark}]}
     plain = {"role": "user", "content": "say a"}
@@ -213,7 +215,7 @@ def test_a_prefix_is_compared_without_the_marks_for_the_cache(http: httpx2.Clien
     assert common_prefix(two, three) == (False, True, 0, 3)
 
 
-def test_a_used_up_allowance_is_told_in_the_head_with_its_end(http: httpx2.Client) -> None:
+def test_a_usage_limit_is_in_the_headers_with_its_reset_time(http: httpx2.Client) -> None:
     answer = http.post(PATHS["anthropic"], json=asking("anthropic", "limit 100"))
     assert answer.status_code == 429 and answer.json()["error"]["type"] == "rate_limit_error"
     left_s = int(answer.headers["anthropic-ratelimit-unified-reset"]) - time.time()
@@ -225,7 +227,7 @@ def test_half_an_emoji_is_sent_as_an_escape(http: httpx2.Client) -> None:
     assert '"text":"a \\ud83d"' in answer.text and '"text":"\\ude00 b"' in answer.text
 
 
-def test_a_stop_leaves_no_socket_open_not_even_one_that_is_just_accepted() -> None:
+def test_a_stop_leaves_no_socket_open_even_while_one_is_accepted() -> None:
     for _ in range(20):
         server = ModelServer()
         server.start()
@@ -233,5 +235,5 @@ def test_a_stop_leaves_no_socket_open_not_even_one_that_is_just_accepted() -> No
         server.stop()
         for client in clients:
             client.close()
-    # What is left open warns when it is collected, and a warning is an error here.
+    # An open socket warns when it is collected, and a warning is an error here.
     gc.collect()

@@ -1,8 +1,7 @@
-"""Tool calls that fit what an agent offers: every agent names its shell and its arguments differently.
+"""Tool calls that match what an agent offers: every agent names its shell and its arguments differently.
 
-Above: script.py asks for a shell command, a file or a question. Below: nothing; the request's own tool list says
-which name and which arguments. An agent that offers no such tool gets Claude's name for it, which is the honest way
-to see what it does then.
+Above: script.py asks for a shell command, a file or a question. Below: nothing; the request's tool list has the names
+and arguments. An agent without such a tool gets Claude's name for it, to see how the agent reacts.
 """
 
 import re
@@ -60,7 +59,7 @@ def question(text: str, choices: list[str], offered: dict[str, Any]) -> Call:
 
 
 def filled_form(schema: Any) -> Any:
-    """The plainest value that fits a JSON schema."""
+    """The simplest value that matches a JSON schema."""
     kind = str(schema.get("type", "object")).lower()
     if schema.get("enum"):
         return schema["enum"][0]
@@ -83,7 +82,7 @@ def _first(schema: Any, candidates: tuple[str, ...]) -> str:
 
 
 def _filled(schema: Any, given: dict[str, Any]) -> dict[str, Any]:
-    """With something in every argument that the tool insists on."""
+    """With a value for every required argument."""
     for name in (schema or {}).get("required") or []:
         if name not in given:
             kind = _properties(schema).get(name, {})

@@ -1,9 +1,9 @@
-"""The verbs that the scripted model obeys, and how a user's text is read for them.
+"""The verbs that the scripted model obeys, and how they are parsed from a user's text.
 
-Above: script.py turns what is parsed here into the acts of one answer. Below: nothing.
-They are the rehearsal agent's in spirit: the first word of a line, in small letters; other lines are remarks; a verb
-whose arguments do not fit is answered with how it is used. It deliberately does not share the rehearsal agent's code:
-that one plays an agent, this one plays the model behind a real agent, and each must be able to show the other wrong.
+Above: script.py turns the steps into the acts of one answer. Below: nothing. They resemble the rehearsal agent's verbs:
+the first word of a line, in lower case. Other lines are ignored, and a verb with invalid arguments is answered with its
+usage. The code is deliberately separate from the rehearsal agent's: that one plays an agent, this one plays the model
+behind a real agent, and each must be able to prove the other wrong.
 """
 
 import json
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 _SECONDS = r"([0-9]{1,6}(?:\.[0-9]{1,3})?)"
 
 VERBS: dict[str, tuple[str, str]] = {
-    # name: how it is used, and what its arguments must match
+    # name: its usage, and the pattern of its arguments
     "say": ("say TEXT", r"(.+)"),
     "spell": ('spell ["A", "B"]', r"(\[.*\])"),
     "stream": ("stream N [MS]", r"([0-9]{1,8})(?:\s+([0-9]{1,6}))?"),
@@ -37,18 +37,18 @@ VERBS: dict[str, tuple[str, str]] = {
 }
 
 CALLING = frozenset({"bash", "write", "read", "ask", "tool", "together"})
-"""The verbs that end an answer with tool calls: one, or several `together`. The script goes on with the results."""
+"""The verbs that end an answer with tool calls: one, or several `together`. The script continues with the results."""
 
 
 class Step(NamedTuple):
-    """One line to obey. `arguments` is None if they do not fit; a part that was left out is an empty string."""
+    """One line to obey. `arguments` is None if they are invalid; an omitted part is an empty string."""
 
     verb: str
     arguments: tuple[str, ...] | None
 
     @property
     def calls(self) -> int:
-        """How many tools it calls."""
+        """The number of tools it calls."""
         if self.verb not in CALLING or self.arguments is None:
             return 0
         return len(self.parts) if self.verb == "together" else 1

@@ -1,7 +1,7 @@
-"""HTTP/1.1 on one connection, as much as model clients need: requests one after another, answers whole or in chunks.
+"""HTTP/1.1 on one connection, as far as model clients need it: requests one after another, complete or chunked answers.
 
-Above: server.py. Below: asyncio streams. It is written here because a scripted model must be able to do what no web
-server lets it: cut a connection in the middle of a chunk, or never answer at all.
+Above: server.py. Below: asyncio streams. It exists because a scripted model must do what no web server allows: cut a
+connection in the middle of a chunk, or never answer.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ REASONS = {200: "OK", 400: "Bad Request", 401: "Unauthorized", 404: "Not Found",
 
 
 class BadRequest(Exception):
-    """What came is not HTTP as we speak it."""
+    """The input is not HTTP as supported here."""
 
 
 class Received(NamedTuple):
@@ -33,7 +33,7 @@ class Connection:
         self._buffer = bytearray()
 
     async def request(self) -> Received | None:
-        """The next request; None when the client has left."""
+        """The next request; None after the client has disconnected."""
         while (end := self._buffer.find(b"\r\n\r\n")) < 0:
             if len(self._buffer) > MAX_HEAD_BYTES:
                 raise BadRequest("the head is too long")
@@ -54,7 +54,7 @@ class Connection:
         return Received(method, rest.rsplit(" ", 1)[0], headers, body)
 
     async def left(self) -> None:
-        """Returns when the client has gone. What it still sends is kept for the next request."""
+        """Returns when the client has disconnected. Keeps what it still sends for the next request."""
         while await self._more():
             pass
 
@@ -116,7 +116,7 @@ class Connection:
             await self._writer.drain()
 
     def cut(self) -> None:
-        """At once, with what was not sent yet thrown away."""
+        """Close immediately, and discard what was not sent yet."""
         self._writer.transport.abort()
 
     def close(self) -> None:

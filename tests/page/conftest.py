@@ -1,7 +1,7 @@
-"""A real server, a real browser, and a person's hands: what the tests of the page share.
+"""Fixtures of the page tests: a real server, a real browser and a user.
 
-Above: the tests of this folder. Below: tests/harness.py for the server, Debian's Chromium driven by Playwright. Without
-either the tests are skipped, and say why. Nothing here waits for a while: `expect` waits for what is to be seen.
+Above: the tests in this folder. Below: tests/harness.py for the server, and Chromium driven by Playwright. Without
+one of them, tests are skipped with the reason. Nothing sleeps: `expect` waits until something is visible.
 """
 
 import os
@@ -17,7 +17,7 @@ from tests.harness import NO_LIMITS, LiveServer, SharedServers
 from tests.page.person import Person, limit_waits
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-# The same engine without windows, which takes half the time.
+# The same engine without windows. It takes half the time.
 SHELL = shutil.which("chromium-headless-shell") or CHROMIUM
 LAUNCH_LIMIT_MS = 90_000
 ARTEFACTS = Path(__file__).resolve().parents[2] / ".artefacts"
@@ -31,7 +31,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.skip(reason="needs chromium, which is not on PATH"))
 
 
-# For this folder and not for the whole run: while Playwright is there, its loop runs in this thread, and no other may.
+# Only for this folder: while Playwright is open, its event loop runs in this thread, and no other loop can.
 @pytest.fixture(scope="package")
 def playwright() -> Iterator[Playwright]:
     limit_waits()
@@ -47,7 +47,7 @@ def browser(playwright: Playwright) -> Iterator[Browser]:
 
 @pytest.fixture
 def whole_browser(playwright: Playwright) -> Iterator[Browser]:
-    """For what the browser without windows does not have: notifications."""
+    """The full browser, for notifications, which the one without windows does not have."""
     with closing(launched(playwright, CHROMIUM)) as opened:
         yield opened
 
@@ -62,21 +62,21 @@ def launched(playwright: Playwright, program: str | None) -> Browser:
 
 @pytest.fixture(scope="module")
 def shared(servers: SharedServers) -> Iterator[LiveServer]:
-    """A server that the tests of a module share, with all that they leave there."""
+    """A server shared by the tests of a module, with everything that they leave behind."""
     with servers.borrowed(LiveServer, NO_LIMITS) as server:
         yield server
 
 
 @pytest.fixture
 def server(servers: SharedServers) -> Iterator[LiveServer]:
-    """An empty server, to kill and to start again."""
+    """An empty server that a test may kill and restart."""
     with servers.borrowed(LiveServer, NO_LIMITS) as server:
         yield server
 
 
 @pytest.fixture
 def make_person(browser: Browser) -> Iterator[Callable[..., Person]]:
-    """`make_person(server, width=390, dark=True)`: somebody with cookies of their own, signed in."""
+    """`make_person(server, width=390, dark=True)`: a signed-in user with separate cookies."""
     made: list[Person] = []
 
     def make(
@@ -102,7 +102,7 @@ def make_person(browser: Browser) -> Iterator[Callable[..., Person]]:
     troubles = [trouble for person in made for trouble in person.troubles]
     for person in made:
         for page in person.context.pages:
-            # What is still being answered by a test's own hand has nobody to go to.
+            # Requests that a test still intercepts have no page to return to.
             page.unroute_all(behavior="ignoreErrors")
         person.context.close()
     assert not troubles, f"the page complained: {troubles}"

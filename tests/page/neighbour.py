@@ -1,4 +1,4 @@
-"""Another web server on this host, such as an agent or a front end may run: a page of another origin.
+"""Another web server on this host, as an agent or a front end may run: a page of another origin.
 
 Above: the tests of signing in and of other origins. Below: the standard library's server.
 """
@@ -13,7 +13,7 @@ class Neighbour:
     def __init__(self, url: str) -> None:
         self.url = url
         self.cookies: list[str] = []
-        """What browsers have sent to it."""
+        """The cookies that browsers sent to it."""
 
 
 @contextlib.contextmanager
@@ -27,7 +27,7 @@ def neighbour() -> Iterator[Neighbour]:
             self.wfile.write(b"<title>Neighbour</title>")
 
         def log_message(self, *_: object) -> None:
-            """Not on the test's output."""
+            """Don't log to the test output."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     found = Neighbour(f"http://127.0.0.1:{server.server_port}")

@@ -1,6 +1,6 @@
-"""What a person does with the page: opens it, writes, presses, looks.
+"""A user of the page: opens it, types, clicks and looks.
 
-Above: the tests. Below: Playwright's page, and the server behind it for what only a program can know.
+Above: the tests. Below: Playwright's page, and the server, for what the page does not show.
 """
 
 import re
@@ -15,10 +15,10 @@ from tests.harness import LiveServer, eventually
 WAIT_MS = 30_000
 AGAIN_MS = 3_000
 TRIES = 10
-# What a browser says of itself when a server is away or refuses; the page is judged by what it shows then.
+# What browsers log when a server is unreachable or refuses. Tests check what the page shows in that case.
 EXPECTED = re.compile(r"Failed to load resource|ERR_CONNECTION_REFUSED|net::ERR|Password forms should")
-# A wheel turns first; the page scrolls a frame or more later, smoothly, and on a busy machine in fits and starts.
-STANDS = """(element) => new Promise((resolve) => {
+# The page scrolls a frame or more after the wheel event, smoothly, and in jumps on a busy machine.
+STILL = """(element) => new Promise((resolve) => {
   let [before, frames, since] = [NaN, 0, 0];
   const look = () => {
     if (element.scrollTop !== before) [before, frames, since] = [element.scrollTop, 0, performance.now()];
@@ -35,8 +35,7 @@ def limit_waits() -> None:
 
 
 def until(seen: Callable[[int], None], act: Callable[[], None]) -> None:
-    """Keys that belong together only when one comes soon after the other: a machine that was busy with something else
-    between them presses them again."""
+    """Repeat until seen. A key sequence only works if its keys follow quickly, which a busy machine may prevent."""
     for _ in range(TRIES - 1):
         act()
         try:
@@ -54,7 +53,7 @@ class Person:
         self.context = context
         context.set_default_timeout(WAIT_MS)
         self.troubles: list[str] = []
-        """Errors of the page's scripts, and what the content policy refused."""
+        """Script errors, and what the content security policy blocked."""
         context.on("weberror", lambda error: self.troubles.append(str(error.error)))
         context.on("console", self._hear)
         self.page = self.new_tab(server.post("/api/login-links", expect=201)["path"])
@@ -76,7 +75,7 @@ class Person:
 
     @property
     def composer(self) -> Locator:
-        # By its label: while it offers completions it is a combobox, else a plain field.
+        # Found by its label, because its role changes: a combobox while it offers completions, otherwise a text field.
         return self.page.get_by_label("Message", exact=True)
 
     @property
@@ -96,7 +95,7 @@ class Person:
         self.composer.press("Enter")
 
     def start(self, text: str) -> str:
-        """A new session by its first message: its id."""
+        """Start a session with its first message. Returns its id."""
         self.go("/new")
         self.send(text)
         expect(self.page).to_have_url(re.compile("/s/"))
@@ -117,17 +116,17 @@ class Person:
         self.page.get_by_role("menuitem", name=re.compile("^" + action)).click()
 
     def may_answer(self) -> None:
-        """A prompt has stood long enough for keys to answer it."""
+        """Wait until keys can answer the prompt, which is some time after it appears."""
         expect(self.page.locator("[data-keys=ready]")).to_be_visible()
 
     def press(self, keys: str) -> None:
-        """Keys for the page, not for a field."""
+        """Press keys outside any text field."""
         self.page.locator("body").evaluate("() => document.activeElement && document.activeElement.blur()")
         for key in keys.split(" "):
             self.page.keyboard.press(key)
 
     def press_both(self, keys: str, shown: Locator) -> None:
-        """Two keys that are one command, which shows this."""
+        """Press a key sequence until this is shown."""
         until(lambda limit: expect(shown).to_be_visible(timeout=limit), lambda: self.press(keys))
 
     def interrupt(self) -> None:
@@ -141,15 +140,15 @@ class Person:
         expect(self.page.get_by_role("list", name="Attachments")).to_contain_text(file.name)
 
     def scroll_back(self, pixels: int) -> None:
-        """By hand, from where the conversation stands still until it does again: while its rows are measured, its
-        whole height and with it every offset grow."""
+        """Scroll up with the wheel, once the conversation no longer moves, and wait until it stops again. Its height
+        and all offsets change while rows are measured."""
         self.log.hover()
-        self.log.evaluate(STANDS)
+        self.log.evaluate(STILL)
         before = self.scrolled()
         self.page.mouse.wheel(0, -pixels)
         expect(self.log).to_have_attribute("data-following", "false")
         eventually(lambda: self.scrolled() < before, "the conversation is scrolled")
-        self.log.evaluate(STANDS)
+        self.log.evaluate(STILL)
 
     def scrolled(self) -> float:
         return float(self.log.evaluate("(element) => element.scrollTop"))

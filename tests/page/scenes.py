@@ -1,6 +1,6 @@
-"""A server with a little of everything, and the way to each of the page's views.
+"""A server with some data of every kind, and the path to each of the page's views.
 
-Above: the tests that look at every view. Below: the harness. What is here is what a person has after a day.
+Above: the tests of all views. Below: the harness. The data is what a user has after a day.
 """
 
 from pathlib import Path
@@ -62,12 +62,12 @@ def a_day(server: LiveServer, folder: Path) -> Day:
     server.create(title="Announcement", parent=team)
     for session in (waiting, asking):
         server.prompt(session)
-    eventually(lambda: server.session(running)["state"] == "processing", "the last one works")
+    eventually(lambda: server.session(running)["state"] == "processing", "the last session works")
     return Day(work, waiting, asking, running, failed, team, some_jobs(server))
 
 
 def some_jobs(server: LiveServer) -> str:
-    """One that has run, one that paused itself and one that somebody paused: the first."""
+    """Create a job that has run, one paused after failures and one paused by the user. Returns the first."""
     nightly = {"name": "Nightly tests", "message": "say Run {run} on {date}: 412 passed.", "cron": "0 2 * * *"}
     job = str(server.post("/api/jobs", {**nightly, "labels": ["backend"]}, expect=201)["id"])
     failing = {"name": "Import of the news", "message": "say Reading\ncrash 2", "agent": "rehearsal-stream"}
@@ -78,12 +78,12 @@ def some_jobs(server: LiveServer) -> str:
     paused = server.post("/api/jobs", weekly, expect=201)["id"]
     server.post(f"/api/jobs/{paused}/pause", expect=200)
     eventually(lambda: server.get(f"/api/jobs/{job}")["last_run"]["outcome"] == "completed", "the job has run")
-    eventually(lambda: server.get(f"/api/jobs/{stuck}")["state"] == "paused", "the job paused itself")
+    eventually(lambda: server.get(f"/api/jobs/{stuck}")["state"] == "paused", "the job is paused")
     return job
 
 
 def paths(day: Day) -> dict[str, str]:
-    """Every view by its name."""
+    """The path of every view, by name."""
     return {
         "new": "/new",
         "inbox": "/inbox",

@@ -1,4 +1,4 @@
-"""The built page in the package is what the sources build, and is served without Node."""
+"""The built page in the package matches the sources, and is served without Node."""
 
 import hashlib
 import os
@@ -20,7 +20,7 @@ OLDEST_NODE = (20, 19)
 
 
 def digest(folder: Path) -> str:
-    """As ui/vite.config.ts computes it."""
+    """Computed as in ui/vite.config.ts."""
     found = hashlib.sha256()
     paths = [path.relative_to(folder) for path in folder.rglob("*") if path.is_file()]
     for path in sorted(str(path) for path in paths if path.parts[0] not in ("node_modules", "test")):
@@ -28,11 +28,11 @@ def digest(folder: Path) -> str:
     return found.hexdigest()
 
 
-def test_the_bundle_was_made_from_these_sources() -> None:
+def test_the_bundle_was_built_from_these_sources() -> None:
     assert (BUILT / "digest.txt").read_text().strip() == digest(SOURCES), STALE
 
 
-def test_a_change_of_the_sources_is_noticed(tmp_path: Path) -> None:
+def test_a_changed_source_changes_the_digest(tmp_path: Path) -> None:
     copy = tmp_path / "ui"
     shutil.copytree(SOURCES, copy, ignore=shutil.ignore_patterns("node_modules"))
     assert digest(copy) == digest(SOURCES)
@@ -41,11 +41,11 @@ def test_a_change_of_the_sources_is_noticed(tmp_path: Path) -> None:
     assert digest(copy) != digest(SOURCES)
 
 
-def test_requests_leave_the_page_in_one_place_which_adds_its_key() -> None:
-    asks = re.compile(r"(?<![.\w])(?<!async )fetch\(|EventSource\(|XMLHttpRequest|sendBeacon|WebSocket\(")
+def test_only_one_module_sends_requests_and_adds_the_key() -> None:
+    sends = re.compile(r"(?<![.\w])(?<!async )fetch\(|EventSource\(|XMLHttpRequest|sendBeacon|WebSocket\(")
     folder = SOURCES / "src"
-    places = {str(path.relative_to(folder)) for path in folder.rglob("*.ts*") if asks.search(path.read_text("utf-8"))}
-    # version.ts asks for a file that is open to everybody.
+    places = {str(path.relative_to(folder)) for path in folder.rglob("*.ts*") if sends.search(path.read_text("utf-8"))}
+    # version.ts fetches a public file.
     assert places == {"wire/ask.ts", "shell/version.ts"}
 
 
@@ -89,11 +89,11 @@ def test_building_the_sources_gives_the_same_bytes(tmp_path: Path) -> None:
     assert fresh == kept, STALE
 
 
-@pytest.mark.full  # as `./run ui test` does beside the fast run
+@pytest.mark.full  # `./run test` runs `./run ui test` instead
 @pytest.mark.timeout(300)
 @pytest.mark.needs("node", "npm")
 @pytest.mark.usefixtures("build_tools")
-def test_the_page_s_own_unit_tests_pass() -> None:
+def test_the_unit_tests_of_the_page_pass() -> None:
     done = subprocess.run(
         ["npm", "run", "--silent", "test"], cwd=SOURCES, capture_output=True, text=True, timeout=BUILD_LIMIT_S
     )

@@ -1,4 +1,4 @@
-"""Reload, a lost network, a killed server: the view is right again at once, and nothing is lost or doubled."""
+"""After a reload, a lost network or a killed server, the view is soon correct again, with nothing lost or repeated."""
 
 import json
 import re
@@ -15,8 +15,8 @@ from tests.page.person import Person
 
 BACK_LIMIT_S = 1.0
 SURELY_BACK_S = 5.0
-"""From the moment the server answers: on a machine that has nothing else to do, and on any. How often the page tries is
-held by ui/test/stream.test.ts with a clock of its own."""
+"""Counted from the server's first response, on an idle machine and on any machine. ui/test/stream.test.ts checks the
+retry interval with a fake clock."""
 WHEN_BACK = """() => {
   const gone = () => !document.body.textContent.includes("Reconnecting, last event");
   window.backAt = new Promise((resolve) => {
@@ -26,7 +26,7 @@ WHEN_BACK = """() => {
   });
 }"""
 
-# What of all that is pressed, outside of what scrolls, is under the line with these words.
+# Clickable elements outside scrolling areas that the line with these words covers.
 COVERED = """(words) => {
   const line = [...document.querySelectorAll("[role=status] p")].find((one) => one.textContent.includes(words));
   const box = line.getBoundingClientRect();
@@ -43,19 +43,17 @@ def place_of_log(person: Person) -> object:
 
 
 def shown_text(person: Person) -> str:
-    """All words of the answers, as they stand in the page."""
+    """The text of all answers as shown on the page."""
     return " ".join(person.log.locator(".md").all_inner_texts())
 
 
 def shows_all(person: Person, count: int) -> None:
-    """Each of the streamed words is there once, in its order."""
+    """Wait until each streamed word is shown once, in order."""
     wanted = [f"w{number}" for number in range(count)]
     eventually(lambda: re.findall(r"\bw\d+\b", shown_text(person)) == wanted, f"{count} words are shown, each once")
 
 
-def test_a_server_killed_in_the_middle_of_a_turn_costs_nothing(
-    server: LiveServer, make_person: Callable[..., Person]
-) -> None:
+def test_a_server_killed_during_a_turn_loses_nothing(server: LiveServer, make_person: Callable[..., Person]) -> None:
     person = make_person(server)
     session = person.start("stream 400 10\nsay finished")
     person.sees("w40 ")
@@ -76,7 +74,7 @@ def test_a_server_killed_in_the_middle_of_a_turn_costs_nothing(
     assert shown_text(person).split() == server.text(session, 1).split()
 
 
-def test_a_message_sent_while_the_server_is_away_arrives_once(
+def test_a_message_sent_while_the_server_is_down_arrives_once(
     server: LiveServer, make_person: Callable[..., Person]
 ) -> None:
     person = make_person(server)
@@ -84,16 +82,16 @@ def test_a_message_sent_while_the_server_is_away_arrives_once(
     person.is_idle()
     server.kill()
     person.send("say two")
-    expect(person.log.get_by_role("article", name="Message on its way")).to_be_visible()
+    expect(person.log.get_by_role("article", name="Message being sent")).to_be_visible()
     person.page.wait_for_timeout(0)
     server.restart()
     expect(person.log.get_by_role("group", name="Turn 2")).to_be_visible()
     person.is_idle()
-    expect(person.log.get_by_role("article", name="Message on its way")).to_have_count(0)
+    expect(person.log.get_by_role("article", name="Message being sent")).to_have_count(0)
     assert [turn["message"]["text"] for turn in server.transcript(session)] == ["say one", "say two"]
 
 
-def test_a_reload_keeps_the_draft_and_shows_the_same(person: Person) -> None:
+def test_a_reload_keeps_the_draft_and_the_view(person: Person) -> None:
     person.start("say one\nstream 50")
     person.is_idle()
     before = shown_text(person)
@@ -104,7 +102,7 @@ def test_a_reload_keeps_the_draft_and_shows_the_same(person: Person) -> None:
     eventually(lambda: shown_text(person) == before, "the same is shown")
 
 
-def test_a_reload_in_the_middle_of_a_turn_loses_nothing(person: Person) -> None:
+def test_a_reload_during_a_turn_loses_nothing(person: Person) -> None:
     person.start("stream 200 10\nsay finished")
     person.sees("w20 ")
     person.page.reload()
@@ -113,7 +111,9 @@ def test_a_reload_in_the_middle_of_a_turn_loses_nothing(person: Person) -> None:
     shows_all(person, 200)
 
 
-def test_a_lost_network_is_said_and_made_up_for(server: LiveServer, make_person: Callable[..., Person]) -> None:
+def test_a_lost_network_is_reported_and_nothing_is_missed(
+    server: LiveServer, make_person: Callable[..., Person]
+) -> None:
     person = make_person(server)
     session = person.start("say one")
     person.is_idle()
@@ -126,7 +126,7 @@ def test_a_lost_network_is_said_and_made_up_for(server: LiveServer, make_person:
     expect(person.log.get_by_role("group", name=re.compile("^Turn"))).to_have_count(2)
 
 
-def test_what_is_scrolled_to_stays_while_more_comes(person: Person) -> None:
+def test_the_scroll_position_stays_while_more_arrives(person: Person) -> None:
     person.start("stream 1500")
     person.is_idle()
     person.scroll_back(500)
@@ -171,7 +171,7 @@ def test_two_tabs_of_one_session_show_the_same(person: Person) -> None:
         assert " ".join(tab.locator(".md").all_inner_texts()).count("w99") == 1
 
 
-def test_a_browser_without_shared_workers_is_live_too(person: Person) -> None:
+def test_a_browser_without_shared_workers_gets_live_updates(person: Person) -> None:
     person.context.add_init_script("delete window.SharedWorker")
     tab = person.new_tab("/new")
     assert tab.evaluate("() => typeof SharedWorker") == "undefined"
@@ -184,20 +184,20 @@ def test_a_browser_without_shared_workers_is_live_too(person: Person) -> None:
     ).to_be_visible()
 
 
-def test_a_view_that_can_not_be_loaded_says_so_and_comes_with_the_server(
+def test_a_view_that_fails_to_load_says_so_and_loads_when_the_server_is_back(
     server: LiveServer, make_person: Callable[..., Person]
 ) -> None:
     person = make_person(server)
     expect(person.composer).to_be_visible()
     server.kill()
     person.page.get_by_role("link", name="Usage").click()
-    expect(person.page.get_by_role("heading", name="This can't be shown")).to_be_visible()
+    expect(person.page.get_by_role("heading", name="This view can't be shown")).to_be_visible()
     expect(person.page.get_by_role("navigation", name="Sessions")).to_be_visible()
     server.restart()
     expect(person.page.get_by_role("heading", name="Usage")).to_be_visible()
 
 
-def test_a_page_of_another_build_is_offered_the_newer_one(person: Person) -> None:
+def test_an_outdated_page_offers_a_reload(person: Person) -> None:
     person.page.route("**/page/digest.txt", lambda route: route.fulfill(body="f" * 64))
     person.page.reload()
     expect(person.page.get_by_text("The page was updated.")).to_be_visible()
@@ -206,7 +206,7 @@ def test_a_page_of_another_build_is_offered_the_newer_one(person: Person) -> Non
     expect(person.page.get_by_role("heading", name="The page was updated")).to_be_visible()
 
 
-def test_what_is_scrolled_to_stays_in_a_session_of_many_turns(person: Person) -> None:
+def test_the_scroll_position_stays_in_a_session_of_many_turns(person: Person) -> None:
     session = person.server.create(title="Long")
     for number in range(40):
         person.server.turn(session, f"say Answer {number}\nstream 60")
@@ -222,9 +222,7 @@ def test_what_is_scrolled_to_stays_in_a_session_of_many_turns(person: Person) ->
     assert abs(person.page.evaluate(place) - before) < 4
 
 
-def test_lines_about_the_connection_and_the_page_cover_nothing_that_is_pressed(
-    server: LiveServer, make_person: Callable[..., Person]
-) -> None:
+def test_status_bars_cover_nothing_clickable(server: LiveServer, make_person: Callable[..., Person]) -> None:
     session = server.create(title="One")
     for width, touch in ((390, True), (1280, False)):
         person = make_person(server, width=width, touch=touch)
@@ -240,7 +238,7 @@ def test_lines_about_the_connection_and_the_page_cover_nothing_that_is_pressed(
     assert person.page.evaluate(COVERED, "Reconnecting, last event") == []
 
 
-def test_who_comes_to_a_very_long_turn_sees_its_end_and_can_load_its_beginning(
+def test_a_very_long_turn_opens_at_its_end_and_its_start_can_be_loaded(
     server: LiveServer, make_person: Callable[..., Person]
 ) -> None:
     pattern = server.create()
@@ -261,20 +259,20 @@ def test_who_comes_to_a_very_long_turn_sees_its_end_and_can_load_its_beginning(
     first = person.log.get_by_text("step0.", exact=True)
 
     def at_the_beginning(wanted: Locator) -> bool:
-        """Rows that are drawn on the way may be higher than was thought."""
+        """Rows drawn on the way may be taller than estimated, so Home may have to be pressed again."""
         person.log.focus()
         person.page.keyboard.press("Home")
         return wanted.is_visible()
 
-    eventually(lambda: at_the_beginning(button), "the line above the first step that is shown")
+    eventually(lambda: at_the_beginning(button), "the button above the first loaded step is visible")
     assert not first.is_visible()
 
     def is_pressed() -> bool:
-        """Rows that are drawn meanwhile may move it away between press and release."""
+        """Rows drawn meanwhile may move the button between press and release."""
         if button.is_visible():
             button.click()
         return not button.is_visible()
 
-    eventually(is_pressed, "the earlier steps are loaded, or on their way")
+    eventually(is_pressed, "the earlier steps are loaded or loading")
     expect(button).to_have_count(0)
-    eventually(lambda: at_the_beginning(first), "the first step of all")
+    eventually(lambda: at_the_beginning(first), "the first step is visible")

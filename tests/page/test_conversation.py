@@ -1,4 +1,4 @@
-"""A conversation, driven as a person would: what is streamed is shown, prompts are answered, history is changed."""
+"""A conversation as a user has it: streaming answers, answering prompts, changing the history."""
 
 import re
 from pathlib import Path
@@ -9,7 +9,7 @@ from playwright.sync_api import Route, expect
 from tests.harness import eventually
 from tests.page.person import Person, until
 
-# The answer to what is taken back waits until the test lets it go.
+# Holds DELETE requests until the test releases them.
 HELD_DELETE = """
   const really = window.fetch;
   window.fetch = async (url, options) => {
@@ -17,8 +17,8 @@ HELD_DELETE = """
     return really(url, options);
   };
 """
-# Keys in the very moment in which this is seen, as soon as the page can have heard of it.
-PRESS_AT_ONCE = """([sign, words, keys]) => {
+# Presses keys in the moment in which the text appears.
+PRESS_IMMEDIATELY = """([sign, words, keys]) => {
   const look = (_, observer) => {
     if (![...document.querySelectorAll(sign)].some((one) => one.textContent.includes(words))) return;
     observer.disconnect();
@@ -29,14 +29,14 @@ PRESS_AT_ONCE = """([sign, words, keys]) => {
   new MutationObserver(look).observe(document, what);
 }"""
 DOT = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
-# What is said for a moment only.
-WAS_SAID = """(words) => {
+# Records a text that is shown only for a moment.
+WAS_SHOWN = """(words) => {
   const look = () => { window.said ||= document.body.textContent.includes(words); };
   new MutationObserver(look).observe(document.body, { subtree: true, childList: true });
 }"""
 
 
-def test_the_first_message_makes_a_session_and_its_answer_is_streamed_as_markdown(person: Person) -> None:
+def test_the_first_message_creates_a_session_and_the_answer_streams_as_markdown(person: Person) -> None:
     person.start(
         "think Let me see.\nsay # Heading and **bold** and `code` and x@1.2.0 by me@example.org\nusage 1200 340"
     )
@@ -49,7 +49,7 @@ def test_the_first_message_makes_a_session_and_its_answer_is_streamed_as_markdow
     expect(person.log.get_by_role("group", name="Turn 1")).to_contain_text("1.5k tokens")
 
 
-def test_a_tool_is_one_line_that_opens_and_a_run_of_them_folds(person: Person) -> None:
+def test_a_tool_is_one_line_that_opens_and_several_are_folded(person: Person) -> None:
     person.start("tool Bash hello\nedit notes.md\nsay between\ntool Read a\ntool Read b\ntool Read c\ntool Read d")
     person.is_idle()
     expect(person.log.get_by_role("button", name=re.compile("Read c"))).to_have_count(0)
@@ -61,7 +61,7 @@ def test_a_tool_is_one_line_that_opens_and_a_run_of_them_folds(person: Person) -
     person.sees("Output")
 
 
-def test_the_plan_stands_beside_the_conversation(person: Person) -> None:
+def test_the_plan_is_beside_the_conversation(person: Person) -> None:
     person.start("plan read; write; check")
     beside = person.page.get_by_role("complementary", name="Plan, files and outline")
     expect(beside).to_contain_text("write")
@@ -70,7 +70,7 @@ def test_the_plan_stands_beside_the_conversation(person: Person) -> None:
 
 @pytest.mark.parametrize("agent", ["rehearsal", "rehearsal-stream"])
 def test_an_edit_that_waits_for_permission_is_shown_as_a_diff(person: Person, agent: str) -> None:
-    """Also of an agent that speaks as Claude does, whose tool carries only an input."""
+    """Also with Claude's protocol, in which a tool call has only an input."""
     session = person.server.create(agent=agent)
     person.server.send(session, "propose notes.txt 3")
     person.go(f"/s/{session}")
@@ -79,7 +79,7 @@ def test_an_edit_that_waits_for_permission_is_shown_as_a_diff(person: Person, ag
     expect(card.get_by_role("row")).to_have_count(3)
 
 
-def test_a_permission_is_given_by_one_key(person: Person) -> None:
+def test_one_key_allows_a_request(person: Person) -> None:
     person.start("permit Deploy")
     expect(person.page.get_by_role("region", name="Permission request")).to_be_visible()
     person.may_answer()
@@ -88,11 +88,11 @@ def test_a_permission_is_given_by_one_key(person: Person) -> None:
     person.sees("Allowed by you: Run Deploy")
 
 
-def test_a_key_answers_only_what_was_there_to_be_read(person: Person) -> None:
+def test_a_key_answers_only_a_prompt_that_was_visible_long_enough(person: Person) -> None:
     person.start("permit One\npermit Two")
     expect(person.page.get_by_role("region", name="Permission request")).to_contain_text("One")
     person.may_answer()
-    person.page.evaluate(PRESS_AT_ONCE, ["[aria-label='Permission request']", "Two", "yyy"])
+    person.page.evaluate(PRESS_IMMEDIATELY, ["[aria-label='Permission request']", "Two", "yyy"])
     person.press("y")
     card = person.page.get_by_role("region", name="Permission request").filter(has_text="Two")
     card.wait_for()
@@ -103,13 +103,13 @@ def test_a_key_answers_only_what_was_there_to_be_read(person: Person) -> None:
     assert "allowed Two" not in person.log.inner_text()
 
 
-def test_a_key_answers_from_the_moment_in_which_the_page_says_so(person: Person) -> None:
-    person.page.add_init_script(f"({PRESS_AT_ONCE})(['[data-keys=ready]', 'Deploy', 'y'])")
+def test_a_key_answers_as_soon_as_the_page_offers_it(person: Person) -> None:
+    person.page.add_init_script(f"({PRESS_IMMEDIATELY})(['[data-keys=ready]', 'Deploy', 'y'])")
     person.start("permit Deploy")
     person.sees("allowed Deploy")
 
 
-def test_a_permission_is_refused_with_a_reason(person: Person) -> None:
+def test_a_request_is_denied_with_a_reason(person: Person) -> None:
     session = person.start("permit Deploy")
     card = person.page.get_by_role("region", name="Permission request")
     expect(card).to_be_visible()
@@ -126,7 +126,7 @@ def test_a_permission_is_refused_with_a_reason(person: Person) -> None:
     expect(tool).not_to_contain_text("failed")
 
 
-def test_a_picture_that_the_agent_shows_is_drawn(person: Person) -> None:
+def test_an_image_from_the_agent_is_shown(person: Person) -> None:
     at: dict[str, object] = {"at": "2026-02-07T12:00:00.000Z", "turn": 1}
     began = {"run_id": "", "message_id": "m", "agent": "", "context": "fresh", "context_reason": "imported"}
     events = [
@@ -141,7 +141,7 @@ def test_a_picture_that_the_agent_shows_is_drawn(person: Person) -> None:
     image = person.log.get_by_role("img", name="PNG image, 70 B")
     expect(image).to_be_visible()
     assert image.evaluate("image => image.naturalWidth") == 1
-    person.sees("PNG image, 2.9 MB: not kept here.")
+    person.sees("PNG image, 2.9 MB: not available.")
 
 
 def test_always_is_remembered_for_the_same_request(person: Person) -> None:
@@ -164,7 +164,7 @@ def test_a_question_is_answered_in_a_form(person: Person) -> None:
     person.is_idle()
 
 
-def test_messages_wait_in_a_queue_that_can_be_changed(person: Person) -> None:
+def test_queued_messages_can_be_edited_and_removed(person: Person) -> None:
     person.start("hang")
     expect(person.header).to_contain_text("Working")
     person.send("say second")
@@ -181,7 +181,7 @@ def test_messages_wait_in_a_queue_that_can_be_changed(person: Person) -> None:
     expect(person.log.get_by_role("group", name="Turn 1")).to_contain_text("interrupted")
 
 
-def test_a_queued_message_that_is_edited_is_not_lost_by_leaving_meanwhile(person: Person) -> None:
+def test_a_queued_message_being_edited_is_not_lost_when_the_user_leaves(person: Person) -> None:
     person.context.add_init_script(HELD_DELETE)
     person.server.create(title="Other place")
     session = person.start("hang")
@@ -192,14 +192,14 @@ def test_a_queued_message_that_is_edited_is_not_lost_by_leaving_meanwhile(person
     person.page.get_by_role("link", name=re.compile("Other place")).click()
     expect(person.header).to_contain_text("Other place")
     person.page.evaluate("() => window.letGo()")
-    eventually(lambda: person.server.get(f"/api/sessions/{session}/queue")["queue"] == [], "taken back")
+    eventually(lambda: person.server.get(f"/api/sessions/{session}/queue")["queue"] == [], "the message left the queue")
     person.page.go_back()
     expect(person.header).to_contain_text("Working")
     expect(person.composer).to_have_value("say precious words")
     person.interrupt()
 
 
-def test_the_composer_stays_as_it_is_when_a_turn_begins(person: Person) -> None:
+def test_the_composer_does_not_move_when_a_turn_starts(person: Person) -> None:
     person.page.set_viewport_size({"width": 768, "height": 1024})
     person.start("say done")
     person.is_idle()
@@ -217,7 +217,7 @@ def test_escape_twice_interrupts(person: Person) -> None:
     person.start("say begun\nhang")
     person.sees("begun")
     expect(person.page.get_by_role("button", name="Interrupt", exact=True)).to_be_visible()
-    person.page.evaluate(WAS_SAID, "Press Esc again")
+    person.page.evaluate(WAS_SHOWN, "Press Esc again")
     turn = person.log.get_by_role("group", name="Turn 1")
 
     def twice() -> None:
@@ -229,12 +229,12 @@ def test_escape_twice_interrupts(person: Person) -> None:
     assert person.page.evaluate("() => window.said")
 
 
-def test_escape_that_is_held_does_not_interrupt(person: Person) -> None:
+def test_holding_escape_does_not_interrupt(person: Person) -> None:
     person.start("say begun\nhang")
     person.sees("begun")
     asked: list[str] = []
     person.page.on("request", lambda request: asked.append(request.url))
-    person.page.evaluate(WAS_SAID, "Press Esc again to interrupt.")
+    person.page.evaluate(WAS_SHOWN, "Press Esc again to interrupt.")
     person.composer.focus()
     for _ in range(5):
         person.page.keyboard.down("Escape")
@@ -245,13 +245,13 @@ def test_escape_that_is_held_does_not_interrupt(person: Person) -> None:
     assert [url for url in asked if url.endswith("/abort")]
 
 
-def test_an_agent_that_crashed_says_what_is_kept_and_can_be_retried(person: Person) -> None:
-    person.start("say kept\ncrash 3")
+def test_a_crashed_turn_says_what_is_saved_and_can_be_retried(person: Person) -> None:
+    person.start("say one\ncrash 3")
     alert = person.log.get_by_role("group", name="Error")
-    expect(alert).to_contain_text("kept")
+    expect(alert).to_contain_text("saved")
     alert.get_by_role("button", name="Retry turn 1").click()
     expect(person.log.get_by_role("group", name="Turn 2")).to_be_visible()
-    person.sees("Turn 1 was taken back")
+    person.sees("Turn 1 was rewound")
 
 
 def test_history_is_edited_rewound_retried_and_forked(person: Person) -> None:
@@ -275,7 +275,7 @@ def test_history_is_edited_rewound_retried_and_forked(person: Person) -> None:
     person.sees("edited")
 
     person.turn_menu(2, "Rewind")
-    person.sees("Turn 2 was taken back")
+    person.sees("Turn 2 was rewound")
     expect(person.composer).to_have_value("say two")
     person.page.reload()
     person.send("say drei")
@@ -292,7 +292,7 @@ def test_history_is_edited_rewound_retried_and_forked(person: Person) -> None:
     person.sees("say drei")
 
 
-def test_a_turn_is_tried_again_or_forked_with_another_agent(person: Person) -> None:
+def test_a_turn_is_retried_or_forked_with_another_agent(person: Person) -> None:
     session = person.start("say one")
     person.is_idle()
     person.send("say two")
@@ -315,17 +315,17 @@ def test_a_turn_is_tried_again_or_forked_with_another_agent(person: Person) -> N
     expect(person.log.get_by_role("article")).to_have_count(1)
 
 
-def test_the_badge_says_how_a_turn_began_and_fresh_can_be_asked_for(person: Person) -> None:
+def test_the_badge_shows_how_a_turn_started_and_the_context_can_be_restarted(person: Person) -> None:
     person.start("say one")
     person.is_idle()
     person.send("say two")
     expect(person.log.get_by_role("group", name="Turn 2")).to_contain_text("live")
     person.is_idle()
-    person.page.get_by_role("button", name="Fresh", exact=True).click()
+    person.page.get_by_role("button", name="Restart context", exact=True).click()
     person.send("say three")
-    badge = person.log.get_by_role("group", name="Turn 3").get_by_text("fresh with transcript")
-    expect(badge).to_have_attribute("title", re.compile("a fresh start was asked for"))
-    person.sees("The conversation was replayed to rehearsal: a fresh start was asked for.")
+    badge = person.log.get_by_role("group", name="Turn 3").get_by_text("replayed", exact=True)
+    expect(badge).to_have_attribute("title", re.compile("a context restart was requested"))
+    person.sees("The conversation was replayed to rehearsal: a context restart was requested.")
 
 
 def test_agent_model_and_mode_are_chosen_on_the_composer(person: Person) -> None:
@@ -355,7 +355,7 @@ def test_files_are_completed_after_an_at_sign(person: Person) -> None:
     assert person.server.get(f"/api/sessions/{session}/files?q=notes")["files"] == ["notes.md"]
 
 
-def test_what_is_typed_right_after_a_completion_comes_behind_it(person: Person) -> None:
+def test_text_typed_right_after_a_completion_follows_it(person: Person) -> None:
     session = person.server.create()
     person.server.turn(session, "edit notes.md")
     person.open(session)
@@ -363,7 +363,7 @@ def test_what_is_typed_right_after_a_completion_comes_behind_it(person: Person) 
     person.composer.fill("look at @not")
     choice = person.page.get_by_role("option", name="@notes.md")
     expect(choice).to_be_visible()
-    # No frame is drawn until the test lets it.
+    # No frame is drawn until the test allows it.
     person.page.evaluate("() => { window.later = []; window.requestAnimationFrame = (run) => window.later.push(run); }")
     choice.click()
     person.page.keyboard.type("and")
@@ -385,11 +385,11 @@ def test_commands_of_the_agent_are_completed_after_a_slash(person: Person) -> No
     expect(person.composer).to_have_value("/compact ")
 
 
-def test_what_the_next_turn_would_do_can_be_asked(person: Person) -> None:
+def test_the_next_turn_can_be_previewed(person: Person) -> None:
     person.start("say one")
     person.is_idle()
-    person.menu("What would the next turn do")
-    expect(person.page.get_by_text("The next turn would be live.")).to_be_visible()
+    person.menu("Preview the next turn")
+    expect(person.page.get_by_text("Next turn: live.")).to_be_visible()
 
 
 def test_a_file_is_attached(person: Person, tmp_path: Path) -> None:
@@ -405,7 +405,7 @@ def test_a_file_is_attached(person: Person, tmp_path: Path) -> None:
     expect(message.get_by_role("list", name="Attachments")).to_contain_text("note.txt")
 
 
-def test_what_an_agent_began_by_itself_is_not_shown_as_the_persons_words(person: Person) -> None:
+def test_a_turn_started_by_the_agent_is_not_shown_as_the_users(person: Person) -> None:
     at = {"turn": 1, "at": "2026-02-07T12:00:00.000Z", "agent": "rehearsal", "message_id": "m1"}
     events = [
         {**at, "type": "user_message", "text": "A background task ended.", "origin": "agent"},
@@ -415,15 +415,15 @@ def test_what_an_agent_began_by_itself_is_not_shown_as_the_persons_words(person:
     ]
     person.server.post("/api/import", {"id": "by-itself", "created_at": at["at"], "events": events}, expect=201)
     person.open("by-itself")
-    begun = person.log.get_by_role("article", name="Begun by the agent, turn 1")
-    expect(begun).to_contain_text("rehearsal, by itself")
+    begun = person.log.get_by_role("article", name="Started by the agent, turn 1")
+    expect(begun).to_contain_text("Started by rehearsal")
     expect(person.log).not_to_contain_text("You")
     person.page.get_by_role("button", name="Actions for turn 1").click()
     expect(person.page.get_by_role("menuitem", name=re.compile("^Rewind"))).to_be_visible()
     expect(person.page.get_by_role("menuitem", name=re.compile("^(Edit|Retry)"))).to_have_count(0)
 
 
-def test_a_quiet_turn_says_for_how_long_and_can_be_interrupted(person: Person) -> None:
+def test_a_working_turn_shows_its_duration_and_can_be_interrupted(person: Person) -> None:
     session = person.start("say begun\nhang")
     person.sees("begun")
     working = person.log.get_by_role("status")
@@ -433,7 +433,7 @@ def test_a_quiet_turn_says_for_how_long_and_can_be_interrupted(person: Person) -
     assert person.server.session(session)["turns"][0]["stop_reason"] == "cancelled"
 
 
-def test_what_comes_back_into_the_composer_leaves_the_draft_there(person: Person, tmp_path: Path) -> None:
+def test_a_message_put_back_into_the_composer_keeps_the_draft(person: Person, tmp_path: Path) -> None:
     person.start("hang")
     expect(person.header).to_contain_text("Working")
     note = tmp_path / "note.txt"
@@ -455,7 +455,7 @@ def test_what_comes_back_into_the_composer_leaves_the_draft_there(person: Person
     expect(person.composer).to_have_value("say queued\n\nhalf written")
 
 
-def test_files_of_a_queued_message_come_back_in_any_tab(person: Person, tmp_path: Path) -> None:
+def test_files_of_a_queued_message_return_to_the_composer_in_any_tab(person: Person, tmp_path: Path) -> None:
     session = person.start("hang")
     expect(person.header).to_contain_text("Working")
     note = tmp_path / "note.txt"
@@ -478,7 +478,7 @@ def test_files_of_a_queued_message_come_back_in_any_tab(person: Person, tmp_path
     assert person.server.http.get(path).text == "hello from a file"
 
 
-def test_a_turn_whose_file_is_no_longer_there_is_rewound_without_it(person: Person, tmp_path: Path) -> None:
+def test_a_turn_whose_file_is_missing_is_rewound_without_it(person: Person, tmp_path: Path) -> None:
     note = tmp_path / "note.txt"
     note.write_text("hello")
     person.go("/new")
@@ -492,34 +492,34 @@ def test_a_turn_whose_file_is_no_longer_there_is_rewound_without_it(person: Pers
     stored.unlink()
     person.turn_menu(1, "Rewind")
     expect(person.composer).to_have_value("say one")
-    expect(person.page.get_by_text("No longer on the server, and so left out: note.txt.")).to_be_visible()
+    expect(person.page.get_by_text("Skipped attachments that are no longer on the server: note.txt.")).to_be_visible()
     expect(person.page.get_by_role("list", name="Attachments")).to_have_count(0)
     assert person.server.transcript(session) == []
 
 
-def test_escape_leaves_the_composer_for_a_prompt_that_waits(person: Person) -> None:
+def test_escape_leaves_the_composer_while_a_prompt_waits(person: Person) -> None:
     person.start("permit Deploy")
     person.may_answer()
     person.composer.fill("half written")
-    expect(person.page.get_by_text("Esc, then a key")).to_be_visible()
+    expect(person.page.get_by_text("Press Esc, then the key")).to_be_visible()
     person.page.keyboard.press("Escape")
     expect(person.composer).not_to_be_focused()
-    expect(person.page.get_by_text("Esc, then a key")).to_be_hidden()
+    expect(person.page.get_by_text("Press Esc, then the key")).to_be_hidden()
     person.page.keyboard.press("y")
     person.sees("allowed Deploy")
     expect(person.composer).to_have_value("half written")
 
 
-def test_a_tool_that_waits_for_a_word_says_so(person: Person) -> None:
+def test_a_tool_waiting_for_permission_says_so(person: Person) -> None:
     person.start("permit Deploy")
     person.may_answer()
-    expect(person.log.get_by_role("button", name="Deploy")).to_contain_text("waits for you")
+    expect(person.log.get_by_role("button", name="Deploy")).to_contain_text("waiting for you")
     person.page.get_by_role("button", name="Allow", exact=True).first.click()
     person.sees("allowed Deploy")
-    expect(person.log.get_by_text("waits for you")).to_have_count(0)
+    expect(person.log.get_by_text("waiting for you")).to_have_count(0)
 
 
-def test_who_comes_to_a_prompt_answers_it_at_once(person: Person) -> None:
+def test_a_prompt_can_be_answered_right_after_opening_its_session(person: Person) -> None:
     waiting = person.server.create(title="Waits for a word")
     person.server.send(waiting, "permit Deploy")
     entry = person.page.get_by_role("link", name=re.compile("Waits for a word"))
@@ -530,10 +530,10 @@ def test_who_comes_to_a_prompt_answers_it_at_once(person: Person) -> None:
     person.sees("allowed Deploy")
 
 
-def test_what_is_reached_by_keyboard_stays_in_sight_while_more_comes(person: Person) -> None:
+def test_the_focused_row_stays_visible_while_more_arrives(person: Person) -> None:
     session = person.start("\n".join(["say far up"] + ["tool Read a", "say between"] * 30))
     person.is_idle()
-    # It goes on when the row is reached, which would be carried away before.
+    # The turn continues only after the row has the focus. Otherwise the row would scroll away.
     person.send("permit Go\nstream 4000 10")
     expect(person.page.get_by_role("region", name="Permission request")).to_be_visible()
     reached = person.log.get_by_role("button", name="Read a").first
@@ -547,7 +547,7 @@ def test_what_is_reached_by_keyboard_stays_in_sight_while_more_comes(person: Per
     person.interrupt()
 
 
-def test_a_list_begins_where_it_says_and_all_of_the_code_is_copied(person: Person) -> None:
+def test_a_list_keeps_its_first_number_and_all_code_is_copied(person: Person) -> None:
     person.context.grant_permissions(["clipboard-read", "clipboard-write"])
     lines = "\n".join(f"line {number}" for number in range(200))
     session = person.server.create(title="Code")

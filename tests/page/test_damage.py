@@ -1,4 +1,4 @@
-"""A damaged session: the page says so where people look, and shows all others."""
+"""A damaged session: the page reports it, and shows all other sessions."""
 
 import sqlite3
 from collections.abc import Callable, Iterator
@@ -14,7 +14,7 @@ from tests.page.person import Person
 
 @pytest.fixture
 def half_damaged(tmp_path: Path) -> Iterator[tuple[LiveServer, str, str]]:
-    """A server with a session that can't be read, and one that can."""
+    """A server with one damaged and one readable session."""
     server = LiveServer(tmp_path / "data", NO_LIMITS).start()
     broken, sound = server.create(title="the broken one"), server.create(title="the sound one")
     server.turn(sound, "say hello")

@@ -1,4 +1,4 @@
-"""Scheduled jobs on the page: made by the form, seen to run, opened, paused, removed; a stuck one is in the inbox."""
+"""Jobs on the page: created with the form, run, opened, paused, removed. The inbox has jobs paused after failures."""
 
 import re
 from collections.abc import Callable
@@ -21,10 +21,10 @@ def job(server: LiveServer, **fields: Any) -> str:
 
 
 def stuck(server: LiveServer, name: str) -> str:
-    """One that has failed as often as it may."""
+    """Create a job paused after too many failures."""
     made = job(server, name=name, message="say Reading\ncrash 2", agent="rehearsal-stream", max_failures=1)
     server.post(f"/api/jobs/{made}/run", expect=202)
-    eventually(lambda: server.get(f"/api/jobs/{made}")["paused_by"] == "failures", "the job paused itself")
+    eventually(lambda: server.get(f"/api/jobs/{made}")["paused_by"] == "failures", "the job is paused")
     return made
 
 
@@ -41,15 +41,13 @@ def pressed(person: Person, name: str) -> None:
 
 
 def described(person: Person, label: str, about: str) -> None:
-    """A field is marked, and the sentence belongs to it."""
+    """The field is marked as invalid, and the sentence describes it."""
     field = person.page.get_by_label(label, exact=True)
     expect(field).to_have_attribute("aria-invalid", "true")
     expect(field).to_have_accessible_description(re.compile(about))
 
 
-def test_a_job_is_made_seen_to_run_opened_paused_and_removed(
-    server: LiveServer, make_person: Callable[..., Person]
-) -> None:
+def test_a_job_is_created_run_opened_paused_and_removed(server: LiveServer, make_person: Callable[..., Person]) -> None:
     person = make_person(server)
     page = person.page
     page.get_by_role("link", name="Jobs", exact=True).click()
@@ -75,9 +73,9 @@ def test_a_job_is_made_seen_to_run_opened_paused_and_removed(
 
     pressed(person, "Pause")
     expect(page.get_by_role("region", name="State")).to_contain_text("Paused")
-    expect(page.get_by_text("None while it is paused.")).to_be_visible()
+    expect(page.get_by_text("None while the job is paused.")).to_be_visible()
     assert server.get("/api/jobs/greeting")["paused_by"] == "person"
-    # Paused, so that nothing moves under the pointer.
+    # Pause it, so that nothing moves under the pointer.
     first.get_by_role("link", name="Open session").click()
     expect(page).to_have_url(re.compile("/s/s_[0-9a-f]+/turn/1$"))
     person.sees("hello 1")
@@ -89,17 +87,17 @@ def test_a_job_is_made_seen_to_run_opened_paused_and_removed(
 
     pressed(person, "Remove")
     dialog = page.get_by_role("dialog", name="Remove Greeting")
-    expect(dialog).to_contain_text("Its sessions stay")
-    dialog.get_by_role("button", name="Remove the job").click()
+    expect(dialog).to_contain_text("Its sessions remain")
+    dialog.get_by_role("button", name="Remove job").click()
     expect(page).to_have_url(f"{server.url}/jobs")
     expect(page.get_by_text("No jobs yet.")).to_be_visible()
     assert server.get("/api/jobs")["jobs"] == []
     person.go("/jobs/greeting")
-    expect(page.get_by_role("heading", name="There is no such job")).to_be_visible()
+    expect(page.get_by_role("heading", name="Job not found")).to_be_visible()
 
 
 @pytest.mark.smoke
-def test_common_schedules_fill_the_expression_and_a_bad_one_shows_the_server_s_sentence(
+def test_presets_fill_in_the_cron_expression_and_a_bad_one_shows_the_servers_error(
     server: LiveServer, make_person: Callable[..., Person]
 ) -> None:
     person = make_person(server)
@@ -112,7 +110,7 @@ def test_common_schedules_fill_the_expression_and_a_bad_one_shows_the_server_s_s
         expect(page.get_by_role("button", name=name)).to_have_attribute("aria-pressed", "true")
     pressed(person, "Every week")
     page.get_by_label("Day of the week").select_option("Friday")
-    page.get_by_label("Time of the day").fill("18:05")
+    page.get_by_label("Time of day").fill("18:05")
     expect(cron).to_have_value("5 18 * * 5")
     expect(preview).to_contain_text("Friday")
     expect(next_runs(person)).to_have_count(5)
@@ -136,16 +134,16 @@ def test_common_schedules_fill_the_expression_and_a_bad_one_shows_the_server_s_s
     expect(page.get_by_label("Directory on the server")).to_be_focused()
     page.get_by_label("Directory on the server").fill("")
     page.get_by_text("More: missed runs").click()
-    page.get_by_label("No run after").fill("2020-01-01T00:00")
+    page.get_by_label("Not after").fill("2020-01-01T00:00")
     pressed(person, "Create job")
-    described(person, "No run after", "The job would never run")
-    page.get_by_label("No run after").fill("")
+    described(person, "Not after", "The job would never run")
+    page.get_by_label("Not after").fill("")
     pressed(person, "Create job")
     expect(page).to_have_url(f"{server.url}/jobs/bad")
     assert server.get("/api/jobs/bad")["time_zone"] == "Asia/Tokyo"
 
 
-def test_a_job_is_changed_and_run_by_hand(server: LiveServer, make_person: Callable[..., Person]) -> None:
+def test_a_job_is_edited_and_run_manually(server: LiveServer, make_person: Callable[..., Person]) -> None:
     other = server.create(title="Standing session")
     made = job(server, labels=["backend"], until="2099-01-01T00:00:00Z")
     before = server.get(f"/api/jobs/{made}")
@@ -162,9 +160,9 @@ def test_a_job_is_changed_and_run_by_hand(server: LiveServer, make_person: Calla
     after = server.get(f"/api/jobs/{made}")
     assert {name: after[name] for name in same} == {name: before[name] for name in same}
     pressed(person, "Run now")
-    expect(history(person).filter(has_text="Completed")).to_contain_text("by hand")
+    expect(history(person).filter(has_text="Completed")).to_contain_text("manual")
     pressed(person, "Edit")
-    page.get_by_label("Session", exact=True).select_option("A session that exists")
+    page.get_by_label("Session", exact=True).select_option("An existing session")
     page.get_by_label("Which session").select_option(other)
     pressed(person, "Save")
     expect(page.get_by_role("link", name="Standing session").last).to_be_visible()
@@ -175,7 +173,7 @@ def test_a_job_is_changed_and_run_by_hand(server: LiveServer, make_person: Calla
     assert server.text(other, 1) == "goodbye 2"
 
 
-def test_a_job_called_new_has_a_page_beside_the_form(server: LiveServer, make_person: Callable[..., Person]) -> None:
+def test_a_job_named_new_has_its_own_page(server: LiveServer, make_person: Callable[..., Person]) -> None:
     made = job(server, name="New")
     person = make_person(server)
     person.go("/jobs")
@@ -184,7 +182,7 @@ def test_a_job_called_new_has_a_page_beside_the_form(server: LiveServer, make_pe
     expect(person.page.get_by_role("region", name="State")).to_contain_text("Active")
 
 
-def test_a_long_history_is_shown_page_by_page(server: LiveServer, make_person: Callable[..., Person]) -> None:
+def test_a_long_history_is_shown_in_pages(server: LiveServer, make_person: Callable[..., Person]) -> None:
     made = job(server, overlap="interrupt", message="say hello {run}")
     for _ in range(35):
         server.post(f"/api/jobs/{made}/run", expect=202)
@@ -199,35 +197,35 @@ def test_a_long_history_is_shown_page_by_page(server: LiveServer, make_person: C
     expect(history(person)).to_have_count(36)
 
 
-def test_a_job_that_paused_itself_is_in_the_inbox(server: LiveServer, make_person: Callable[..., Person]) -> None:
+def test_a_job_paused_after_failures_is_in_the_inbox(server: LiveServer, make_person: Callable[..., Person]) -> None:
     person = make_person(server)
     page = person.page
     badge = page.get_by_label("1 waiting")
     expect(page.get_by_role("link", name="Jobs", exact=True)).to_be_visible()
     expect(badge).to_have_count(0)
     made = stuck(server, "Import of the news")
-    # Found out by the end of a turn in a session of the job, without a reload.
+    # The page notices when a turn in the job's session ends, without a reload.
     expect(badge).to_be_visible()
     page.get_by_role("link", name="Inbox").click()
-    jobs = page.get_by_role("region", name="Jobs that paused themselves")
-    expect(jobs).to_contain_text("It paused itself after a failed run.")
+    jobs = page.get_by_role("region", name="Jobs paused after failures")
+    expect(jobs).to_contain_text("Paused after a failed run.")
     jobs.get_by_role("button", name="Open").click()
     expect(page).to_have_url(f"{server.url}/jobs/{made}")
-    expect(page.get_by_role("region", name="State")).to_contain_text("Paused itself")
+    expect(page.get_by_role("region", name="State")).to_contain_text("Paused after failures")
     expect(history(person)).to_contain_text("Failed")
     page.go_back()
     jobs.get_by_role("button", name="Resume").click()
-    expect(page.get_by_text("Nothing waits for you.")).to_be_visible()
+    expect(page.get_by_text("Nothing is waiting for you.")).to_be_visible()
     expect(badge).to_have_count(0)
     assert server.get(f"/api/jobs/{made}")["state"] == "active"
 
 
-def test_a_job_that_paused_itself_is_left_paused(server: LiveServer, make_person: Callable[..., Person]) -> None:
+def test_a_job_paused_after_failures_can_be_left_paused(server: LiveServer, make_person: Callable[..., Person]) -> None:
     made = stuck(server, "Import of the news")
     person = make_person(server)
     person.go("/inbox")
     person.page.get_by_role("button", name="Leave paused").click()
-    expect(person.page.get_by_text("Nothing waits for you.")).to_be_visible()
+    expect(person.page.get_by_text("Nothing is waiting for you.")).to_be_visible()
     found = server.get(f"/api/jobs/{made}")
     assert (found["state"], found["paused_by"]) == ("paused", "person")
 
@@ -247,13 +245,13 @@ def test_jobs_are_reached_by_keyboard_and_by_name(server: LiveServer, make_perso
     expect(person.page).to_have_url(f"{server.url}/jobs/by-keyboard")
 
 
-def test_jobs_that_can_t_be_had_say_why(server: LiveServer, make_person: Callable[..., Person]) -> None:
+def test_jobs_that_fail_to_load_say_why(server: LiveServer, make_person: Callable[..., Person]) -> None:
     made = job(server)
     person = make_person(server)
     asked = re.compile(r"/api/jobs")
     person.page.route(asked, lambda route: route.abort())
     person.go(f"/jobs/{made}")
-    expect(person.page.get_by_role("alert")).to_have_text("The server can't be reached.")
+    expect(person.page.get_by_role("alert")).to_have_text("Can't reach the server.")
     person.page.unroute(asked)
     person.page.reload()
     expect(person.page.get_by_role("heading", name="Nightly tests")).to_be_visible()
@@ -297,7 +295,7 @@ def test_the_views_of_jobs_are_accessible_and_fit(
     expect(page.get_by_role("dialog")).to_be_visible()
     look("jobs-remove")
     person.go("/inbox")
-    expect(page.get_by_role("region", name="Jobs that paused themselves")).to_be_visible()
+    expect(page.get_by_role("region", name="Jobs paused after failures")).to_be_visible()
     look("jobs-inbox")
     person.go("/jobs/new")
     expect(next_runs(person)).to_have_count(5)

@@ -1,4 +1,4 @@
-"""A new session in a project with a kickoff begins with it, and the page shows beforehand what will be sent."""
+"""A new session in a project with a kickoff starts with it, and the page previews what will be sent."""
 
 import re
 from pathlib import Path
@@ -18,7 +18,7 @@ def make_project(person: Person, folder: Path, name: str, kickoff: str | None) -
 
 
 def started(person: Person) -> str:
-    """The session that was made, by its first message."""
+    """The text of the new session's first message."""
     expect(person.page).to_have_url(re.compile("/s/"))
     session = person.page.url.rsplit("/", 1)[-1]
     person.server.wait_idle(session)
@@ -33,7 +33,7 @@ def note(person: Person) -> Locator:
     return person.page.get_by_role("note", name="Kickoff")
 
 
-def test_a_kickoff_is_sent_without_a_word_of_ones_own(person: Person, tmp_path: Path) -> None:
+def test_a_kickoff_is_sent_without_any_text(person: Person, tmp_path: Path) -> None:
     project = make_project(person, tmp_path, "alone", "say Kickoff of {project}")
     person.go(f"/new?project={project}")
     expect(note(person)).to_contain_text("say Kickoff of {project}")
@@ -42,7 +42,7 @@ def test_a_kickoff_is_sent_without_a_word_of_ones_own(person: Person, tmp_path: 
     person.sees("Kickoff of alone")
 
 
-def test_what_one_writes_has_its_place_in_the_kickoff(person: Person, tmp_path: Path) -> None:
+def test_the_text_is_inserted_into_the_kickoff(person: Person, tmp_path: Path) -> None:
     project = make_project(person, tmp_path, "placed", "say In {project}: {message}")
     person.go(f"/new?project={project}")
     expect(note(person)).to_contain_text("{message}")
@@ -52,7 +52,7 @@ def test_what_one_writes_has_its_place_in_the_kickoff(person: Person, tmp_path: 
     assert started(person) == "say In placed: add tests"
 
 
-def test_what_has_no_place_in_the_kickoff_is_sent_instead(person: Person, tmp_path: Path) -> None:
+def test_text_is_sent_instead_of_a_kickoff_without_placeholder(person: Person, tmp_path: Path) -> None:
     project = make_project(person, tmp_path, "instead", "say always the same")
     person.go(f"/new?project={project}")
     expect(note(person)).to_contain_text("say always the same")
@@ -65,7 +65,7 @@ def test_what_has_no_place_in_the_kickoff_is_sent_instead(person: Person, tmp_pa
 def test_the_kickoff_can_be_left_out(person: Person, tmp_path: Path) -> None:
     project = make_project(person, tmp_path, "without", "say In {project}: {message}")
     person.go(f"/new?project={project}")
-    note(person).get_by_role("checkbox", name="Begin with the project's kickoff").uncheck()
+    note(person).get_by_role("checkbox", name="Start with the project's kickoff").uncheck()
     expect(send(person)).to_be_disabled()
     person.send("say plain")
     assert started(person) == "say plain"

@@ -1,4 +1,4 @@
-"""What stands inside of something else: a sub-agent's tools in its card, sessions below the one that started them."""
+"""Nesting: a sub-agent's tools inside its tool call, and child sessions below their parent."""
 
 import re
 from collections.abc import Callable
@@ -9,12 +9,12 @@ from playwright.sync_api import Locator, expect
 from tests.harness import LiveServer, eventually
 from tests.page.person import Person
 
-# A server that was busy reads the beginning and the end of a tool at once, and then has no time to tell.
+# A busy server may read the start and the end of a tool at the same time, and then has no duration to show.
 TIME = re.compile(r"done|\d+ ms|\d+(\.\d)? s|\d+ min")
 
 
 def lists(person: Person, group: str, sessions: list[str]) -> None:
-    """These are the sessions of a group in the list, in their order."""
+    """Wait until the list shows these sessions in this group, in this order."""
     region = person.page.get_by_role("navigation", name="Sessions").get_by_role("region", name=group)
     entries = region.locator("[data-session]")
     shown = "(entries) => entries.map((one) => one.dataset.session)"
@@ -26,14 +26,14 @@ def started_by(person: Person, title: str) -> Locator:
 
 
 def fold(person: Person, title: str) -> Locator:
-    return person.page.get_by_role("button", name=re.compile(rf"^\d+ started by {title}"))
+    return person.page.get_by_role("button", name=re.compile(rf"^\d+ child sessions? of {title}"))
 
 
 # Sub-agents -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("agent", ["rehearsal", "rehearsal-stream", "rehearsal-resume"])
-def test_a_sub_agents_tools_fold_and_open_in_its_card(person: Person, agent: str) -> None:
+def test_a_sub_agents_tools_are_shown_inside_its_tool_call(person: Person, agent: str) -> None:
     session = person.server.create(agent=agent, title=f"Team of {agent}")
     person.open(session)
     person.send("delegate ../outside Write there\nsay That is all.")
@@ -47,7 +47,7 @@ def test_a_sub_agents_tools_fold_and_open_in_its_card(person: Person, agent: str
     command = person.log.get_by_role("button", name="Ran ls")
     expect(command).to_have_count(0)
     card.click()
-    inside = person.log.get_by_role("group", name="Tools inside")
+    inside = person.log.get_by_role("group", name="Tools of the sub-agent")
     expect(inside.get_by_role("button", name="Ran ls")).to_contain_text(TIME)
     edit = inside.get_by_role("button", name="Edited ../outside.md")
     expect(edit).to_contain_text("failed")
@@ -64,7 +64,7 @@ def test_a_sub_agents_tools_fold_and_open_in_its_card(person: Person, agent: str
     expect(card).to_contain_text("2 tools inside, 1 failed")
 
 
-def test_a_sub_agents_card_is_opened_by_keyboard(person: Person) -> None:
+def test_a_sub_agents_tool_call_is_opened_by_keyboard(person: Person) -> None:
     person.start("delegate writer Begin")
     person.is_idle()
     card = person.log.get_by_role("button", name="Delegated to writer")
@@ -80,7 +80,7 @@ def test_a_sub_agents_card_is_opened_by_keyboard(person: Person) -> None:
     expect(command).to_have_attribute("aria-expanded", "true")
 
 
-def test_a_sub_agent_at_work_says_so_and_is_stopped_with_its_turn(person: Person) -> None:
+def test_a_running_sub_agent_is_shown_and_is_interrupted_with_its_turn(person: Person) -> None:
     person.start("\n".join(["delegate writer Begin"] * 300))
     expect(person.log.get_by_role("button", name="Delegating to writer")).to_be_visible()
     person.page.get_by_role("button", name="Interrupt", exact=True).click()
@@ -89,10 +89,10 @@ def test_a_sub_agent_at_work_says_so_and_is_stopped_with_its_turn(person: Person
     person.sees("interrupted")
 
 
-# Sessions that sessions start -----------------------------------------------------------------------------------------
+# Child sessions -------------------------------------------------------------------------------------------------------
 
 
-def test_started_sessions_stand_below_and_bring_the_tree_to_where_they_are_seen(
+def test_child_sessions_are_below_their_parent_and_move_the_tree_to_their_group(
     server: LiveServer, make_person: Callable[..., Person]
 ) -> None:
     person = make_person(server)
@@ -112,11 +112,11 @@ def test_started_sessions_stand_below_and_bring_the_tree_to_where_they_are_seen(
     person.open(grandchild)
     person.header.get_by_role("link", name="Started by Guide").click()
     expect(person.page.get_by_role("heading", name="Guide")).to_be_visible()
-    person.menu("Open what started it")
+    person.menu("Open parent session")
     expect(person.page.get_by_role("heading", name="Release")).to_be_visible()
 
 
-def test_a_tree_folds_says_what_is_in_it_and_stays_folded(
+def test_a_collapsed_tree_summarizes_its_sessions_and_stays_collapsed(
     server: LiveServer, make_person: Callable[..., Person]
 ) -> None:
     person = make_person(server)
@@ -124,7 +124,7 @@ def test_a_tree_folds_says_what_is_in_it_and_stays_folded(
     child = server.create(title="Guide", parent=root)
     server.send(server.create(title="Pictures", parent=child), "hang")
     server.turn(server.create(title="Numbers", parent=root), "crash 2")
-    expect(fold(person, "Release")).to_have_text(re.compile("^3 started by Release$"))
+    expect(fold(person, "Release")).to_have_text(re.compile("^3 child sessions of Release$"))
     fold(person, "Release").click()
     expect(started_by(person, "Release")).to_have_count(0)
     expect(fold(person, "Release")).to_contain_text("1 working")
@@ -132,13 +132,13 @@ def test_a_tree_folds_says_what_is_in_it_and_stays_folded(
     person.page.reload()
     expect(fold(person, "Release")).to_have_attribute("aria-expanded", "false")
     expect(started_by(person, "Release")).to_have_count(0)
-    # Whoever goes to one of them sees where it is.
+    # Opening a child expands the tree.
     person.open(child)
     expect(started_by(person, "Release")).to_contain_text("Guide")
     expect(fold(person, "Guide")).to_be_visible()
 
 
-def test_the_tree_is_walked_and_folded_by_keyboard(server: LiveServer, make_person: Callable[..., Person]) -> None:
+def test_the_tree_works_by_keyboard(server: LiveServer, make_person: Callable[..., Person]) -> None:
     person = make_person(server)
     root = server.create(title="Release")
     child = server.create(title="Guide", parent=root)
@@ -159,7 +159,7 @@ def test_the_tree_is_walked_and_folded_by_keyboard(server: LiveServer, make_pers
     expect(started_by(person, "Release")).to_have_count(0)
 
 
-def test_children_of_an_erased_session_stand_alone(server: LiveServer, make_person: Callable[..., Person]) -> None:
+def test_children_of_an_erased_session_become_top_level(server: LiveServer, make_person: Callable[..., Person]) -> None:
     person = make_person(server)
     root = server.create(title="Release")
     child = server.create(title="Guide", parent=root)
@@ -171,4 +171,4 @@ def test_children_of_an_erased_session_stand_alone(server: LiveServer, make_pers
     person.send("say still here")
     person.sees("still here")
     person.header.get_by_role("link", name="Started by another session").click()
-    expect(person.page.get_by_role("heading", name="This session is not there")).to_be_visible()
+    expect(person.page.get_by_role("heading", name="Session not found")).to_be_visible()

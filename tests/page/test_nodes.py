@@ -1,6 +1,6 @@
-"""Nodes on the page: hidden while there is one, listed with their state where there are several, drained and removed.
+"""Nodes on the page: hidden if there is only one; otherwise listed with their state, drained and removed.
 
-The server of these tests is on SQLite, and so the only node: what several would answer is answered here, in its words.
+These tests use SQLite, so the server is the only node. They intercept the requests and answer as several nodes would.
 """
 
 import re
@@ -46,7 +46,7 @@ def node(name: str, **given: Any) -> Json:
 
 
 class Several:
-    """Three nodes, and what was asked of them."""
+    """Three nodes, and the requests they received."""
 
     def __init__(self, person: Person) -> None:
         silent: Json = {"state": "silent", "last_seen_s": 42.2, "running": 0, "sessions": 3}
@@ -80,7 +80,7 @@ def row(person: Person, name: str) -> Locator:
     return listed.filter(has=person.page.get_by_role("heading", name=re.compile(f"^{name}")))
 
 
-def test_one_node_is_not_spoken_of_but_can_be_looked_at(server: LiveServer, make_person: Callable[..., Person]) -> None:
+def test_a_single_node_is_not_linked_but_has_a_view(server: LiveServer, make_person: Callable[..., Person]) -> None:
     person = make_person(server)
     session = server.create(title="Alone")
     server.turn(session, "say hello")
@@ -89,7 +89,7 @@ def test_one_node_is_not_spoken_of_but_can_be_looked_at(server: LiveServer, make
     expect(person.page.get_by_role("heading", name="Alone")).to_be_visible()
     expect(person.page.get_by_role("link", name="Jobs", exact=True)).to_be_visible()
     expect(person.page.get_by_role("link", name="Nodes", exact=True)).to_have_count(0)
-    expect(person.page.get_by_title("The node that runs it")).to_have_count(0)
+    expect(person.page.get_by_title("The node that owns this session")).to_have_count(0)
     person.go("/nodes")
     expect(person.page.get_by_text("This server is the only node.")).to_be_visible()
     expect(person.page).to_have_title("Nodes · Perdure")
@@ -107,7 +107,7 @@ def test_several_nodes_are_linked_and_shown_with_their_state(
     Several(person)
     person.page.get_by_role("link", name="Nodes", exact=True).click()
     expect(person.page).to_have_url(f"{server.url}/nodes")
-    for words in ("Alive", "this node", "12 sessions · 2 of 4 turns running", "http://north.example.com:7433"):
+    for words in ("Alive", "this node", "12 sessions · 2 of 4 slots in use", "http://north.example.com:7433"):
         expect(row(person, "north")).to_contain_text(words)
     expect(row(person, "south")).to_contain_text("#gpu")
     expect(row(person, "south")).not_to_contain_text("this node")
@@ -118,7 +118,7 @@ def test_several_nodes_are_linked_and_shown_with_their_state(
     expect(row(person, "north").get_by_role("button", name="Remove north")).to_have_count(0)
 
 
-def test_a_node_is_drained_after_a_word_of_warning_and_resumed_by_keyboard(
+def test_a_node_is_drained_after_a_confirmation_and_resumed_by_keyboard(
     server: LiveServer, make_person: Callable[..., Person]
 ) -> None:
     person = make_person(server)
@@ -126,7 +126,7 @@ def test_a_node_is_drained_after_a_word_of_warning_and_resumed_by_keyboard(
     person.go("/nodes")
     row(person, "south").get_by_role("button", name="Drain south").press("Enter")
     dialog = page.get_by_role("dialog", name=re.compile("Drain south"))
-    expect(dialog).to_contain_text("2 turns that run there go on to their end.")
+    expect(dialog).to_contain_text("2 running turns finish first.")
     page.keyboard.press("Escape")
     expect(dialog).to_have_count(0)
     expect(row(person, "south").get_by_role("button", name="Drain south")).to_be_focused()
@@ -141,7 +141,7 @@ def test_a_node_is_drained_after_a_word_of_warning_and_resumed_by_keyboard(
     assert several.asked == [f"POST {name} drain", f"POST {name} resume"]
 
 
-def test_a_silent_node_is_removed_only_when_it_was_confirmed(
+def test_a_silent_node_is_removed_only_after_a_confirmation(
     server: LiveServer, make_person: Callable[..., Person]
 ) -> None:
     person = make_person(server)
@@ -149,18 +149,18 @@ def test_a_silent_node_is_removed_only_when_it_was_confirmed(
     person.go("/nodes")
     row(person, "west").get_by_role("button", name="Remove west").click()
     dialog = page.get_by_role("dialog", name="Remove west?")
-    expect(dialog).to_contain_text("Its 3 sessions have no node until another one takes them.")
+    expect(dialog).to_contain_text("Its 3 sessions have no owner until another node takes them over.")
     expect(dialog).to_contain_text("can't be undone")
-    dialog.get_by_role("button", name="Keep it").click()
+    dialog.get_by_role("button", name="Cancel").click()
     assert several.asked == []
     row(person, "west").get_by_role("button", name="Remove west").click()
     dialog.get_by_role("button", name="Remove").click()
     expect(row(person, "west")).to_have_count(0)
-    expect(page.get_by_text("west was removed. 3 sessions have no node now.")).to_be_visible()
+    expect(page.get_by_text("Removed west. 3 sessions have no owner now.")).to_be_visible()
     assert several.asked == ["DELETE west"]
 
 
-def test_a_refusal_is_said_in_the_server_s_words(server: LiveServer, make_person: Callable[..., Person]) -> None:
+def test_a_refusal_shows_the_servers_message(server: LiveServer, make_person: Callable[..., Person]) -> None:
     person = make_person(server)
     several = Several(person)
     person.go("/nodes")
@@ -176,17 +176,17 @@ def test_a_refusal_is_said_in_the_server_s_words(server: LiveServer, make_person
     assert several.asked == []
 
 
-def test_a_session_says_on_which_of_several_nodes_it_is(server: LiveServer, make_person: Callable[..., Person]) -> None:
+def test_a_session_shows_its_node_if_there_are_several(server: LiveServer, make_person: Callable[..., Person]) -> None:
     session = server.create(title="Somewhere")
     server.turn(session, "say hello")
     person = make_person(server)
     Several(person)
     person.go(f"/s/{session}")
     name = server.get(f"/api/sessions/{session}")["node_name"]
-    expect(person.page.get_by_title("The node that runs it")).to_have_text(f" · on {name}")
+    expect(person.page.get_by_title("The node that owns this session")).to_have_text(f" · on {name}")
 
 
-def test_g_n_leads_to_the_nodes_where_there_are_several(server: LiveServer, make_person: Callable[..., Person]) -> None:
+def test_g_n_opens_the_nodes_if_there_are_several(server: LiveServer, make_person: Callable[..., Person]) -> None:
     person = make_person(server)
     Several(person)
     person.go("/usage")
@@ -201,7 +201,7 @@ def test_g_n_leads_to_the_nodes_where_there_are_several(server: LiveServer, make
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("width", [1280, PHONE_PX])
-def test_the_view_of_nodes_is_accessible_and_fits(
+def test_the_nodes_view_is_accessible_and_fits(
     server: LiveServer, make_person: Callable[..., Person], width: int, dark: bool
 ) -> None:
     phone = width == PHONE_PX

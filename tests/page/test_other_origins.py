@@ -1,4 +1,4 @@
-"""A front end of another origin in a real browser: what it may do with the token, and what nobody may without."""
+"""A front end of another origin in a real browser: what it can do with the token, and what it can't without."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -32,7 +32,7 @@ LISTEN = """(url) => new Promise((resolve) => {
 
 @pytest.fixture(scope="module")
 def front(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[LiveServer, str, str]]:
-    """A server, the origin that it admits, and one that it does not."""
+    """A server, an origin that it allows, and one that it does not."""
     folder: Path = tmp_path_factory.mktemp("front")
     with neighbour() as friend, neighbour() as other:
         server = LiveServer(folder / "data", f'{NO_LIMITS}allowed_origins = ["{friend.url}"]\n').start()
@@ -50,7 +50,7 @@ def ask(page: Page, server: LiveServer, path: str, **options: Any) -> Any:
     return page.evaluate(ASK, [server.url + path, options])
 
 
-def test_a_front_end_of_an_admitted_origin_uses_the_api_with_the_token(
+def test_a_front_end_of_an_allowed_origin_uses_the_api_with_the_token(
     front: tuple[LiveServer, str, str], browser: Browser
 ) -> None:
     server, friend, _ = front
@@ -63,14 +63,14 @@ def test_a_front_end_of_an_admitted_origin_uses_the_api_with_the_token(
         ask(page, server, f"/api/sessions/{session}", method="PATCH", headers=headers, body='{"title": "x"}')["status"]
         == 200
     )
-    # A refusal can be read too, and says what to do.
+    # The page can read an error response too, which says what to do.
     assert "perdure login" in ask(page, server, "/api/sessions")["body"]["error"]
     assert ask(page, server, "/api/sessions/none", headers=headers)["body"]["code"] == "not_found"
     assert "event: " in page.evaluate(FIRST_FRAME, [f"{server.url}/api/sessions/{session}/events", server.token])
     page.context.close()
 
 
-def test_an_event_source_opens_with_a_ticket_once(front: tuple[LiveServer, str, str], browser: Browser) -> None:
+def test_a_ticket_opens_one_event_source(front: tuple[LiveServer, str, str], browser: Browser) -> None:
     server, friend, _ = front
     page = opened(browser, friend)
     path = f"/api/sessions/{server.create()}/events"
@@ -83,9 +83,7 @@ def test_an_event_source_opens_with_a_ticket_once(front: tuple[LiveServer, str, 
     page.context.close()
 
 
-def test_a_browser_that_is_signed_in_lends_its_sign_in_to_no_other_origin(
-    front: tuple[LiveServer, str, str], browser: Browser
-) -> None:
+def test_other_origins_can_not_use_the_browsers_login(front: tuple[LiveServer, str, str], browser: Browser) -> None:
     server, friend, other = front
     page = opened(browser, server.url + server.post("/api/login-links", expect=201)["path"])
     page.get_by_role("navigation", name="Sessions").wait_for(state="attached")

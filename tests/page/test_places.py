@@ -1,4 +1,4 @@
-"""A place in a session: a search hit, a turn of the outline, a link that somebody sent. It is shown and marked."""
+"""Places in a session: a search result, a turn in the outline, a link. The page scrolls there and marks the row."""
 
 import re
 from typing import Any
@@ -10,7 +10,7 @@ from tests.page.person import Person
 
 TURNS = 60
 HIT = 4
-"""Far before the turns that come with the session."""
+"""Far before the turns that are loaded with the session."""
 MARKS = """
   window.marks = [];
   new MutationObserver(() => {
@@ -20,7 +20,7 @@ MARKS = """
 
 
 def long_session(server: LiveServer, name: str, word: str) -> str:
-    """Many turns, one of which has a long answer with this word near its end."""
+    """A session with many turns, one of which has a long answer with this word near its end."""
     events: list[dict[str, Any]] = []
     for turn in range(1, TURNS + 1):
         at = f"2026-02-07T12:{turn % 60:02d}:00.000Z"
@@ -46,11 +46,11 @@ def place(person: Person) -> Locator:
     return person.log.locator("[aria-current=location]")
 
 
-def test_a_search_hit_is_opened_where_it_was_said(person: Person) -> None:
+def test_a_search_result_opens_at_its_place(person: Person) -> None:
     long_session(person.server, "hit", "platypus")
     person.context.add_init_script(MARKS)
     person.go("/search?q=platypus")
-    person.page.get_by_role("list", name="Found sessions").get_by_role("link").click()
+    person.page.get_by_role("list", name="Search results").get_by_role("link").click()
     expect(person.page).to_have_url(re.compile(rf"/s/hit/turn/{HIT}\?q=platypus$"))
     expect(place(person)).to_have_text("Here is the platypus, at last.")
     expect(place(person)).to_be_in_viewport()
@@ -61,7 +61,7 @@ def test_a_search_hit_is_opened_where_it_was_said(person: Person) -> None:
     expect(place(person)).to_be_in_viewport()
 
 
-def test_the_outline_and_a_link_lead_to_a_turn(person: Person) -> None:
+def test_the_outline_and_a_link_go_to_a_turn(person: Person) -> None:
     session = long_session(person.server, "outline", "heron")
     person.context.grant_permissions(["clipboard-read", "clipboard-write"])
     person.open(session)
@@ -80,13 +80,13 @@ def test_the_outline_and_a_link_lead_to_a_turn(person: Person) -> None:
     person.copied(f"{person.server.url}/s/{session}/turn/45")
     other = person.new_tab(f"/s/{session}/turn/45")
     expect(other.get_by_role("article", name="Your message, turn 45", exact=True)).to_be_in_viewport()
-    person.page.get_by_role("button", name="To the end").click()
+    person.page.get_by_role("button", name="Jump to the end").click()
     expect(person.page).to_have_url(f"{person.server.url}/s/{session}")
     expect(place(person)).to_have_count(0)
     expect(person.log).to_have_attribute("data-following", "true")
 
 
-def test_a_turn_is_gone_to_also_by_somebody_who_has_scrolled(person: Person) -> None:
+def test_going_to_a_turn_works_after_scrolling(person: Person) -> None:
     session = long_session(person.server, "scrolled", "egret")
     person.open(session)
     person.sees(f"Answer {TURNS}.")
@@ -101,7 +101,7 @@ def test_a_turn_is_gone_to_also_by_somebody_who_has_scrolled(person: Person) -> 
         expect(person.log).to_have_attribute("data-following", "false")
 
 
-def test_turns_that_were_taken_back_are_shown_by_one_press_also_after_one_that_failed(person: Person) -> None:
+def test_one_click_shows_rewound_turns_even_after_a_failed_try(person: Person) -> None:
     session = person.server.create(title="Taken back")
     for text in ("say one", "say two", "say three"):
         person.server.turn(session, text)
@@ -112,28 +112,28 @@ def test_turns_that_were_taken_back_are_shown_by_one_press_also_after_one_that_f
     asked = re.compile("rewound=true")
     person.page.route(asked, lambda route: route.abort())
     person.log.get_by_role("button", name=re.compile("Show 2 turns")).click()
-    expect(person.page.get_by_text("The server can't be reached.")).to_be_visible()
+    expect(person.page.get_by_text("Can't reach the server.")).to_be_visible()
     person.page.unroute(asked)
     person.log.get_by_role("button", name=re.compile("Show 2 turns")).click()
     person.sees("say two")
     person.sees("say three")
 
 
-def test_a_link_to_a_turn_that_was_taken_back_or_never_was_says_so(person: Person) -> None:
+def test_a_link_to_a_rewound_or_missing_turn_says_so(person: Person) -> None:
     session = person.server.create(title="Short")
     for text in ("say one", "say two", "say three"):
         person.server.turn(session, text)
     person.server.post(f"/api/sessions/{session}/rewind", {"turn": 2})
     person.go(f"/s/{session}/turn/3")
-    expect(place(person)).to_contain_text("taken back")
+    expect(place(person)).to_contain_text("rewound")
     expect(place(person)).to_contain_text("say three")
     person.go(f"/s/{session}/turn/9")
     expect(person.page.get_by_text("This session has no turn 9.")).to_be_visible()
     person.sees("say one")
 
 
-def test_a_link_to_nowhere_says_so_and_leads_on(person: Person) -> None:
+def test_an_unknown_link_says_so_and_offers_a_way_on(person: Person) -> None:
     person.page.goto(person.server.url + "/no/such/place")
-    expect(person.page.get_by_role("heading", name="There is nothing here")).to_be_visible()
+    expect(person.page.get_by_role("heading", name="Page not found")).to_be_visible()
     person.page.get_by_role("main").get_by_role("button", name="New session").click()
     expect(person.composer).to_be_focused()

@@ -1,4 +1,4 @@
-"""Whatever agents, files and people write is shown as what it is: nothing runs, nothing is loaded from elsewhere."""
+"""Text from agents, files and users is shown as text: nothing runs, and nothing is loaded from other servers."""
 
 import json
 import re
@@ -24,7 +24,7 @@ ATTACKS = [
     '"><img src=x onerror=window.hit=1>',
     "<math><mtext><table><mglyph><style><!--</style><img title='--&gt;&lt;img src=x onerror=window.hit=1&gt;'>",
 ]
-# Opening one moves the others, and what is out of sight is not drawn.
+# Opening one moves the others, and rows outside the viewport are not drawn.
 OPEN_ALL = """async (log) => {
   for (let tries = 0; tries < 40; tries++) {
     const closed = log.querySelector('button[aria-expanded=false]:not([aria-haspopup])');
@@ -38,7 +38,7 @@ NASTY_NAME = "<img src=x onerror=window.hit=1>"
 
 @pytest.fixture(scope="module")
 def nasty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
-    """A server whose agent, project and files have names that try to break out."""
+    """A server whose agent, project and files have names that try to inject markup."""
     folder = tmp_path_factory.mktemp("nasty")
     command = json.dumps(["python3", "-m", "perdure.rehearsal", "--acp"])
     config = NO_LIMITS + f'[agents.{json.dumps(NASTY_NAME)}]\ndriver = "acp"\ncommand = {command}\n'
@@ -89,14 +89,14 @@ def test_attacks_in_messages_tools_titles_diffs_and_names_do_nothing(
     assert set(links) <= {"http:"}
 
 
-def test_a_link_of_an_agent_opens_elsewhere_without_a_way_back(person: Person) -> None:
+def test_a_link_from_an_agent_opens_in_a_new_tab_without_an_opener(person: Person) -> None:
     person.start("say See [the docs](https://example.org/a)")
     link = person.log.get_by_role("link", name="the docs")
     expect(link).to_have_attribute("rel", "noopener noreferrer nofollow")
     expect(link).to_have_attribute("target", "_blank")
 
 
-def test_the_policy_is_strict_and_holds_inline_scripts_off(person: Person) -> None:
+def test_the_content_policy_blocks_inline_scripts(person: Person) -> None:
     policy = person.page.request.get(person.server.url + "/").headers["content-security-policy"]
     assert "default-src 'none'" in policy
     assert "unsafe" not in policy
@@ -105,12 +105,12 @@ def test_the_policy_is_strict_and_holds_inline_scripts_off(person: Person) -> No
     )
     assert person.page.evaluate("() => window.hit") is None
     refused = "Content Security Policy"
-    # What the browser says of it comes beside the answers, maybe after them.
+    # The browser reports violations separately, maybe after the responses.
     eventually(lambda: person.page.title() and any(refused in one for one in person.troubles), "the browser says so")
     person.troubles.clear()
 
 
-def test_the_sign_in_link_works_once_and_leaves_no_trace_in_the_address(
+def test_the_login_link_works_once_and_is_removed_from_the_address(
     shared: LiveServer, make_person: Callable[..., Person]
 ) -> None:
     person = make_person(shared)
@@ -127,7 +127,7 @@ def test_the_sign_in_link_works_once_and_leaves_no_trace_in_the_address(
     expect(person.page.get_by_role("navigation", name="Sessions")).to_be_visible()
 
 
-def test_the_server_s_token_signs_in_too(shared: LiveServer, make_person: Callable[..., Person]) -> None:
+def test_the_servers_token_signs_in_too(shared: LiveServer, make_person: Callable[..., Person]) -> None:
     person = make_person(shared)
     shared.http.delete("/api/logins").raise_for_status()
     person.go("/inbox")
@@ -136,12 +136,12 @@ def test_the_server_s_token_signs_in_too(shared: LiveServer, make_person: Callab
     expect(person.page.get_by_role("heading", name="Inbox")).to_be_visible()
 
 
-def test_what_can_not_be_seen_is_shown_where_permission_is_asked(person: Person) -> None:
+def test_permission_requests_show_invisible_characters(person: Person) -> None:
     person.start("permit De\u202eploy")
     expect(person.page.get_by_role("region", name="Permission request")).to_contain_text("De\\u{202e}ploy")
 
 
-def test_the_colours_are_the_system_s_until_others_are_chosen(person: Person) -> None:
+def test_the_theme_is_the_systems_until_another_is_chosen(person: Person) -> None:
     light, dark = "rgb(252, 252, 251)", "rgb(21, 22, 24)"
     body = person.page.locator("body")
     person.go("/settings")
@@ -153,11 +153,11 @@ def test_the_colours_are_the_system_s_until_others_are_chosen(person: Person) ->
     person.page.emulate_media(color_scheme="light")
     person.page.get_by_role("radio", name="Dark").check()
     expect(body).to_have_css("background-color", dark)
-    person.page.get_by_role("radio", name="As the system").check()
+    person.page.get_by_role("radio", name="System").check()
     expect(body).to_have_css("background-color", light)
 
 
-def test_a_theme_that_is_kept_is_there_before_anything_is_drawn(person: Person) -> None:
+def test_a_saved_theme_applies_before_the_first_paint(person: Person) -> None:
     person.page.evaluate("() => localStorage.setItem('perdure.theme', 'dark')")
     person.page.route("**/page/page.js", lambda route: route.abort())
     person.page.reload()

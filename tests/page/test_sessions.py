@@ -1,4 +1,4 @@
-"""The list of sessions, the inbox, search, and everything by keyboard."""
+"""The list of sessions, the inbox, search, and keyboard use."""
 
 import re
 from collections.abc import Callable
@@ -21,7 +21,7 @@ def test_the_first_visit_offers_a_rehearsal_that_shows_everything(
     person.sees("That was a rehearsal")
 
 
-def test_the_first_visit_on_a_phone_is_two_presses_from_a_session(
+def test_the_first_visit_on_a_phone_is_two_taps_from_a_session(
     server: LiveServer, make_person: Callable[..., Person]
 ) -> None:
     person = make_person(server, width=390, height=844, touch=True)
@@ -30,7 +30,7 @@ def test_the_first_visit_on_a_phone_is_two_presses_from_a_session(
     expect(person.page.get_by_role("region", name="Permission request")).to_be_visible()
 
 
-def test_empty_places_say_what_appears_there_and_what_to_do(
+def test_empty_views_explain_themselves_and_offer_an_action(
     server: LiveServer, make_person: Callable[..., Person]
 ) -> None:
     person = make_person(server)
@@ -39,18 +39,16 @@ def test_empty_places_say_what_appears_there_and_what_to_do(
         person.page.get_by_role("main").get_by_role("button", name="New session").click()
         expect(person.page).to_have_url(re.compile("/new$"))
     person.go("/search?q=nowhere")
-    person.page.get_by_role("button", name="Clear the search").click()
-    expect(person.page.get_by_role("searchbox", name="Words to find")).to_be_focused()
+    person.page.get_by_role("button", name="Clear search").click()
+    expect(person.page.get_by_role("searchbox", name="Search terms")).to_be_focused()
     person.go("/settings/projects")
-    person.page.get_by_role("button", name="Make the first project").click()
+    person.page.get_by_role("button", name="Create the first project").click()
     expect(person.page.get_by_label("Name")).to_be_focused()
     person.open(server.create(title="Nothing yet"))
-    person.sees("Nothing was said yet")
+    person.sees("No messages yet")
 
 
-def test_the_list_is_live_and_grouped_by_what_a_person_cares_about(
-    server: LiveServer, make_person: Callable[..., Person]
-) -> None:
+def test_the_list_is_live_and_grouped_by_urgency(server: LiveServer, make_person: Callable[..., Person]) -> None:
     person = make_person(server)
     waiting, working = server.create(title="Needs me"), server.create(title="Goes on")
     server.send(waiting, "permit Deploy")
@@ -81,12 +79,12 @@ def test_the_inbox_answers_prompts_of_all_sessions(server: LiveServer, make_pers
     expect(person.page.get_by_role("region", name="Second")).to_have_count(0)
     person.may_answer()
     person.press("y")
-    expect(person.page.get_by_text("Nothing waits for you")).to_be_visible()
+    expect(person.page.get_by_text("Nothing is waiting for you")).to_be_visible()
     server.wait_idle(first)
     assert "allowed Deploy" in server.text(first, 1)
 
 
-def test_a_session_is_renamed_labelled_archived_brought_back_and_erased(person: Person) -> None:
+def test_a_session_is_renamed_labelled_archived_unarchived_and_erased(person: Person) -> None:
     session = person.start("say one")
     person.is_idle()
     person.menu("Rename")
@@ -100,7 +98,7 @@ def test_a_session_is_renamed_labelled_archived_brought_back_and_erased(person: 
     expect(person.header).to_contain_text("#two")
     person.menu("Archive")
     expect(person.page.get_by_role("navigation", name="Sessions")).not_to_contain_text("A better name")
-    person.menu("Bring back")
+    person.menu("Unarchive")
     expect(person.page.get_by_role("navigation", name="Sessions")).to_contain_text("A better name")
     person.menu("Erase")
     person.page.get_by_role("dialog").get_by_role("button", name="Erase").click()
@@ -108,7 +106,7 @@ def test_a_session_is_renamed_labelled_archived_brought_back_and_erased(person: 
     assert person.server.http.get(f"/api/sessions/{session}").status_code == 404
 
 
-def test_a_stopped_session_says_so_and_can_be_forked(person: Person) -> None:
+def test_an_ended_session_says_so_and_can_be_forked(person: Person) -> None:
     person.start("say kept words")
     person.is_idle()
     person.menu("End session")
@@ -116,33 +114,33 @@ def test_a_stopped_session_says_so_and_can_be_forked(person: Person) -> None:
     expect(person.composer).to_be_disabled()
     person.page.get_by_role("button", name="Actions for turn 1").click()
     expect(person.page.get_by_role("menuitem", name="Fork from here")).to_be_visible()
-    for action in ("Edit in place", "Retry from here", "Rewind to before this"):
+    for action in ("Edit in place", "Retry from here", "Rewind to before this turn"):
         expect(person.page.get_by_role("menuitem", name=action)).to_have_count(0)
     person.page.get_by_role("menuitem", name="With another agent").click()
     dialog = person.page.get_by_role("dialog", name="Turn 1 with another agent")
     expect(dialog.get_by_role("button", name="Fork from here")).to_be_visible()
     expect(dialog.get_by_role("button", name="Retry from here")).to_have_count(0)
     person.page.keyboard.press("Escape")
-    person.page.get_by_role("button", name="Start a new one").click()
+    person.page.get_by_role("button", name="New session").click()
     expect(person.page).to_have_url(re.compile("/new"))
     person.page.go_back()
-    person.page.get_by_role("button", name="Fork it").click()
+    person.page.get_by_role("button", name="Fork", exact=True).click()
     expect(person.composer).to_be_enabled()
     person.sees("kept words")
 
 
-def test_a_session_that_is_not_there_is_said(person: Person) -> None:
+def test_a_missing_session_is_reported(person: Person) -> None:
     person.go("/s/s_none")
-    expect(person.page.get_by_role("heading", name="This session is not there")).to_be_visible()
+    expect(person.page.get_by_role("heading", name="Session not found")).to_be_visible()
 
 
-def test_search_shows_the_hit_in_its_place(person: Person) -> None:
+def test_search_shows_the_matching_passage(person: Person) -> None:
     person.start("say the quick xylophone jumps")
     person.is_idle()
     person.press("/")
-    person.page.get_by_role("searchbox", name="Words to find").fill("xylophone")
+    person.page.get_by_role("searchbox", name="Search terms").fill("xylophone")
     expect(person.page.locator("mark").first).to_have_text("xylophone")
-    person.page.get_by_role("list", name="Found sessions").get_by_role("link").first.click()
+    person.page.get_by_role("list", name="Search results").get_by_role("link").first.click()
     person.sees("xylophone")
 
 
@@ -158,8 +156,8 @@ def test_the_list_is_filtered(server: LiveServer, make_person: Callable[..., Per
     expect(navigation).to_contain_text("Blue")
 
 
-def test_everything_is_done_by_keyboard(person: Person) -> None:
-    # It takes the focus when it is first shown, which must not be after the key.
+def test_the_page_works_by_keyboard(person: Person) -> None:
+    # The composer takes the focus when it first appears. Wait for that before pressing keys.
     expect(person.composer).to_be_focused()
     person.press("c")
     expect(person.page).to_have_url(re.compile("/new$"))
@@ -190,7 +188,7 @@ def test_everything_is_done_by_keyboard(person: Person) -> None:
     person.press("i")
     expect(person.composer).to_be_focused()
     person.press("?")
-    expect(person.page.get_by_role("dialog", name="Keyboard")).to_contain_text("Allow always")
+    expect(person.page.get_by_role("dialog", name="Keyboard shortcuts")).to_contain_text("Always allow")
     person.page.keyboard.press("Escape")
     expect(person.page.get_by_role("dialog")).to_have_count(0)
     person.page.get_by_role("button", name="Session actions").focus()
@@ -201,7 +199,7 @@ def test_everything_is_done_by_keyboard(person: Person) -> None:
     expect(person.page.get_by_role("button", name="Session actions")).to_be_focused()
 
 
-def test_the_list_shows_the_session_that_is_gone_to(server: LiveServer, make_person: Callable[..., Person]) -> None:
+def test_the_list_scrolls_to_the_opened_session(server: LiveServer, make_person: Callable[..., Person]) -> None:
     person = make_person(server, height=500)
     for number in range(12):
         server.create(title=f"Session {number}")
@@ -212,7 +210,7 @@ def test_the_list_shows_the_session_that_is_gone_to(server: LiveServer, make_per
     expect(navigation.get_by_role("link", name=re.compile("Session 0"))).to_be_in_viewport(ratio=1)
 
 
-def test_the_list_shows_the_session_of_a_link_also_one_that_was_folded_away(
+def test_the_list_shows_the_session_of_a_link_even_in_a_collapsed_tree(
     server: LiveServer, make_person: Callable[..., Person]
 ) -> None:
     person = make_person(server, height=500)
@@ -223,7 +221,7 @@ def test_the_list_shows_the_session_of_a_link_also_one_that_was_folded_away(
     entry = person.page.get_by_role("navigation", name="Sessions").locator(f"[data-session={child}]")
     person.go(f"/s/{child}")
     expect(entry).to_be_in_viewport(ratio=1)
-    person.page.get_by_role("button", name=re.compile("started by Release")).click()
+    person.page.get_by_role("button", name=re.compile("of Release")).click()
     expect(entry).to_have_count(0)
     person.page.get_by_role("link", name=re.compile("Session 11")).click()
     expect(person.header).to_contain_text("Session 11")
@@ -231,7 +229,7 @@ def test_the_list_shows_the_session_of_a_link_also_one_that_was_folded_away(
     expect(entry).to_be_in_viewport(ratio=1)
 
 
-def test_the_panel_makes_room_where_it_stands_and_closes_where_it_lies_over(person: Person) -> None:
+def test_the_panel_is_beside_or_over_the_conversation_and_closes(person: Person) -> None:
     beside = person.page.get_by_role("complementary", name="Plan, files and outline")
     person.start("say hello")
     person.is_idle()
@@ -251,7 +249,7 @@ def test_the_panel_makes_room_where_it_stands_and_closes_where_it_lies_over(pers
     expect(beside).to_be_hidden()
 
 
-def test_projects_and_their_rules_are_made_and_used(
+def test_projects_and_their_rules_are_created_and_used(
     server: LiveServer, make_person: Callable[..., Person], tmp_path: Path
 ) -> None:
     person = make_person(server)
@@ -261,7 +259,7 @@ def test_projects_and_their_rules_are_made_and_used(
     person.page.get_by_role("button", name="New project").click()
     person.page.get_by_label("Name").fill("Garden")
     person.page.get_by_label("Directory on the server").fill(str(place))
-    person.page.get_by_role("button", name="Make project").click()
+    person.page.get_by_role("button", name="Create project").click()
     person.page.get_by_role("button", name="Add a rule").click()
     person.page.get_by_label("Rule 1: tool").fill("Deploy")
     person.page.get_by_role("button", name="Save").click()
@@ -272,7 +270,7 @@ def test_projects_and_their_rules_are_made_and_used(
     person.sees("Allowed by a rule")
 
 
-def test_notifications_tell_of_prompts_and_ends(server: LiveServer, make_person: Callable[..., Person]) -> None:
+def test_notifications_announce_prompts_and_ended_turns(server: LiveServer, make_person: Callable[..., Person]) -> None:
     person = make_person(server)
     person.context.grant_permissions(["notifications"])
     person.context.add_init_script(
@@ -290,12 +288,12 @@ def test_notifications_tell_of_prompts_and_ends(server: LiveServer, make_person:
     assert person.page.evaluate("() => window.notes") == [["Elsewhere", "Waiting for you: Run Deploy"]]
 
 
-def test_a_phone_s_notifications_come_from_a_service_worker_and_lead_to_the_session(
+def test_notifications_on_a_phone_use_a_service_worker_and_open_the_session(
     server: LiveServer, whole_browser: Browser, make_person: Callable[..., Person]
 ) -> None:
     person = make_person(server, within=whole_browser)
     person.context.grant_permissions(["notifications"])
-    # As on Android, where a page can't make one.
+    # As on Android, where a page can't create one.
     person.context.add_init_script(
         "window.Notification = function () { throw new TypeError('Illegal'); };"
         "window.Notification.permission = 'granted'; window.Notification.requestPermission = async () => 'granted';"
@@ -308,7 +306,7 @@ def test_a_phone_s_notifications_come_from_a_service_worker_and_lead_to_the_sess
     expect(person.page.get_by_role("button", name="Turn notifications off")).to_be_visible()
     session = server.create(title="Elsewhere")
     server.send(session, "permit Deploy")
-    # Chromium forgets one that is asked for while it is being shown, so that this must be over before.
+    # Chromium drops a request for a notification that is still being shown, so wait until it is visible.
     eventually(lambda: person.page.evaluate("() => window.notes") == 1, "one notification")
     shown = """async () => {
       const registration = await navigator.serviceWorker.getRegistration('/page/');
@@ -328,11 +326,11 @@ def test_a_phone_s_notifications_come_from_a_service_worker_and_lead_to_the_sess
     eventually(lambda: person.page.evaluate(shown) == [], "it is gone")
 
 
-def test_the_settings_show_the_server_and_a_code_for_the_phone(person: Person) -> None:
+def test_the_settings_show_the_server_and_a_code_for_a_phone(person: Person) -> None:
     person.go("/settings")
     expect(person.page.get_by_text("up for")).to_be_visible()
-    person.page.get_by_role("button", name="Show a code for the phone").click()
-    expect(person.page.get_by_role("img", name="Code that signs a phone in")).to_be_visible()
+    person.page.get_by_role("button", name="Show code for a phone").click()
+    expect(person.page.get_by_role("img", name="Sign-in code for a phone")).to_be_visible()
     expect(person.page.get_by_text("#login=")).to_be_visible()
     person.page.get_by_role("radio", name="Dark").check()
     expect(person.page.locator("html")).to_have_attribute("data-theme", "dark")
@@ -347,7 +345,7 @@ def test_the_inspector_shows_what_is_stored(person: Person) -> None:
     expect(person.page.get_by_role("list", name="Events")).to_contain_text('"stop_reason": "end_turn"')
 
 
-def test_a_session_that_was_refused_or_unanswered_is_made_once(
+def test_a_new_session_is_created_once_after_a_refusal_or_lost_response(
     server: LiveServer, make_person: Callable[..., Person]
 ) -> None:
     person = make_person(server)
@@ -359,7 +357,7 @@ def test_a_session_that_was_refused_or_unanswered_is_made_once(
 
     person.page.route("**/api/messages", lose_the_answer, times=1)
     person.send("say once")
-    expect(person.page.get_by_text("The server can't be reached.")).to_be_visible()
+    expect(person.page.get_by_text("Can't reach the server.")).to_be_visible()
     expect(person.composer).to_have_value("say once")
     expect(person.composer).to_be_enabled()
     person.composer.press("Enter")
@@ -380,7 +378,7 @@ def test_a_search_keeps_the_space_before_the_next_word(person: Person) -> None:
     expect(person.page).to_have_url(re.compile(r"q=two\+words$"))
 
 
-def test_a_view_has_its_name_and_the_focus(person: Person) -> None:
+def test_a_view_has_its_title_and_the_focus(person: Person) -> None:
     person.page.get_by_role("link", name="Inbox").click()
     expect(person.page).to_have_title(re.compile("Inbox · Perdure"))
     expect(person.page.get_by_role("main")).to_be_focused()

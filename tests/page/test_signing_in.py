@@ -1,4 +1,4 @@
-"""Signing in and out with a real browser: what it sends to other servers of the same host is worth nothing there."""
+"""Signing in and out with a real browser: what it sends to other servers on the same host grants no access."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -18,7 +18,7 @@ def sees_sign_in(person: Person) -> None:
     expect(person.page.get_by_role("button", name="Sign in")).to_be_visible()
 
 
-def test_what_a_neighbour_on_another_port_is_sent_opens_nothing(person: Person) -> None:
+def test_cookies_sent_to_another_port_grant_no_access(person: Person) -> None:
     session = person.start("say secret")
     with neighbour() as other:
         page = person.context.new_page()
@@ -33,8 +33,8 @@ def test_what_a_neighbour_on_another_port_is_sent_opens_nothing(person: Person) 
         assert thief.post("/api/login-links").status_code == 401
 
 
-def test_a_browser_whose_key_is_gone_is_asked_to_sign_in_and_then_goes_on(person: Person) -> None:
-    """As one that signed in before there were keys."""
+def test_a_browser_without_its_key_signs_in_again_and_continues(person: Person) -> None:
+    """Like a browser that signed in before keys existed."""
     session = person.start("say hello")
     person.is_idle()
     person.page.evaluate("() => localStorage.removeItem('perdure.page-key')")
@@ -49,7 +49,7 @@ def test_a_browser_whose_key_is_gone_is_asked_to_sign_in_and_then_goes_on(person
     person.sees("again")
 
 
-def test_signing_out_in_one_tab_signs_out_all_and_signing_in_brings_all_back(person: Person) -> None:
+def test_signing_out_or_in_applies_to_all_tabs(person: Person) -> None:
     session = person.start("say hello")
     other = person.new_tab(f"/s/{session}")
     expect(other.get_by_role("log", name="Conversation")).to_contain_text("hello")
@@ -68,7 +68,7 @@ def test_signing_out_in_one_tab_signs_out_all_and_signing_in_brings_all_back(per
 
 
 @pytest.mark.parametrize("with_worker", [True, False], ids=["shared worker", "no worker"])
-def test_a_page_is_live_with_its_key(shared: LiveServer, make_person: Callable[..., Person], with_worker: bool) -> None:
+def test_a_signed_in_page_is_live(shared: LiveServer, make_person: Callable[..., Person], with_worker: bool) -> None:
     person = make_person(shared)
     if not with_worker:
         person.context.add_init_script("delete window.SharedWorker")
@@ -103,7 +103,7 @@ def test_attachments_and_logs_are_downloaded(person: Person, tmp_path: Path) -> 
     )
 
 
-def test_the_description_of_the_api_opens_from_the_settings(person: Person) -> None:
+def test_the_api_documentation_opens_from_the_settings(person: Person) -> None:
     person.go("/settings")
-    person.page.get_by_role("link", name="The API").click()
+    person.page.get_by_role("link", name="API documentation").click()
     expect(person.page.get_by_role("heading", name="Perdure API")).to_be_visible()

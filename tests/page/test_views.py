@@ -1,4 +1,4 @@
-"""Every view, light and dark, wide and narrow: pictures for people to look at, and what a program can say of them."""
+"""Every view, light and dark, wide and narrow: screenshots to look at, and automatic checks."""
 
 import re
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from tests.page.scenes import Day, a_day, paths
 
 AXE = Path(__file__).resolve().parents[2] / "ui" / "node_modules" / "axe-core" / "axe.min.js"
 NARROWEST_PX = 360
-# Where an element is wider than its place on purpose: it can be scrolled on its own.
+# Elements that overflow sideways, except those that scroll.
 SIDEWAYS = """() => [...document.querySelectorAll("body *")].filter((element) => {
   const style = getComputedStyle(element);
   if (element.closest("pre, table, .uplot, textarea") || style.visibility === "hidden") return false;
@@ -30,7 +30,7 @@ CUT_CHIPS = """() => [...document.querySelectorAll("main [aria-haspopup=menu] .t
 FINGER_PX = 44
 PRESSED = "a, button, select, input, summary, [role=option]"
 MARHABA = "\u0645\u0631\u062d\u0628\u0627"
-# Too small for a finger. What stands in a line of text may be so, and what reaches further than it looks.
+# Too small for a finger, except inline links and elements with an extended touch area.
 SMALL = """([pressed, least]) => [...document.querySelectorAll(pressed)].filter((element) => {
   const box = element.getBoundingClientRect();
   if (!box.width || element.closest("label, .sr-only, .md") || element.matches(".reach")) return false;
@@ -45,7 +45,7 @@ def busy(shared: LiveServer, tmp_path_factory: pytest.TempPathFactory) -> tuple[
 
 
 def settled(page: Page, view: str) -> None:
-    """Until what the view is about is there."""
+    """Wait until the view's main content is visible."""
     signs = {
         "list": page.get_by_text("Flaky tests"),
         "new": page.get_by_role("button", name="Agent: rehearsal"),
@@ -75,7 +75,7 @@ def shoot(person: Person, name: str) -> None:
 
 
 def violations(page: Page) -> list[str]:
-    """What axe finds that is serious."""
+    """Serious problems found by axe."""
     if not page.evaluate("() => 'axe' in window"):
         page.evaluate(AXE.read_text(encoding="utf-8"))
     found: Any = page.evaluate("async () => (await axe.run(document, { resultTypes: ['violations'] })).violations")
@@ -89,7 +89,7 @@ def violations(page: Page) -> list[str]:
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 390])
-def test_every_view_is_accessible_and_has_its_picture(
+def test_every_view_is_accessible_and_has_a_screenshot(
     busy: tuple[LiveServer, Day], make_person: Callable[..., Person], width: int, dark: bool
 ) -> None:
     if not AXE.exists():
@@ -121,7 +121,7 @@ def test_every_view_is_accessible_and_has_its_picture(
     assert not bad, bad
 
 
-def test_the_sign_in_has_its_picture_and_is_accessible(
+def test_the_sign_in_view_is_accessible_and_has_a_screenshot(
     busy: tuple[LiveServer, Day], make_person: Callable[..., Person]
 ) -> None:
     person = make_person(busy[0], width=390)
@@ -144,7 +144,7 @@ def test_no_view_scrolls_sideways_on_the_smallest_phone(
         assert person.page.evaluate(SIDEWAYS) == [], view
 
 
-def test_what_is_chosen_on_a_composer_is_read_whole_on_the_smallest_phone(
+def test_composer_options_are_not_truncated_on_the_smallest_phone(
     busy: tuple[LiveServer, Day], make_person: Callable[..., Person]
 ) -> None:
     server, day = busy
@@ -155,7 +155,7 @@ def test_what_is_chosen_on_a_composer_is_read_whole_on_the_smallest_phone(
         assert person.page.evaluate(CUT_CHIPS) == [], path
 
 
-def test_what_is_pressed_is_as_large_as_a_finger_on_a_phone(
+def test_touch_targets_are_large_enough_on_a_phone(
     busy: tuple[LiveServer, Day], make_person: Callable[..., Person]
 ) -> None:
     server, day = busy
@@ -174,7 +174,7 @@ def test_what_is_pressed_is_as_large_as_a_finger_on_a_phone(
     assert not small, small
 
 
-def test_a_table_keeps_its_words_whole_on_a_phone_and_words_run_their_own_way(
+def test_a_table_does_not_break_words_on_a_phone_and_text_keeps_its_direction(
     busy: tuple[LiveServer, Day], make_person: Callable[..., Person]
 ) -> None:
     server, day = busy

@@ -1,4 +1,4 @@
-"""A message that finds no free slot: it is shown as sent, says what it waits for, and begins when its time comes."""
+"""A message without a free slot: the page shows it, says what it waits for, and its turn starts when a slot is free."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -11,8 +11,8 @@ from tests.page.person import Person, until
 from tests.page.test_views import AXE, SIDEWAYS, shoot, violations
 
 ONE_SLOT = "[server]\nslots = 1\nproject_slots = 0\nagent = 'rehearsal'\n"
-WAITS = "Waiting for a free slot: the server runs 1 turn at once"
-# What the header said from here on, without repeats.
+WAITS = "Waiting for a free slot: the server runs 1 turn at a time"
+# Records the states in the header from now on, without repeats.
 RECORD = """() => {
   const state = () => document.querySelector("main header p").textContent.split(" · ")[0];
   window.states = [state()];
@@ -45,16 +45,16 @@ def free(server: LiveServer, first: str) -> None:
 
 def waits(person: Person) -> None:
     person.sees(WAITS)
-    expect(person.header).to_contain_text("Waiting to begin")
+    expect(person.header).to_contain_text("Waiting to start")
 
 
-def stop(person: Person) -> Locator:
-    return person.log.get_by_role("button", name="Stop", exact=True)
+def cancel_button(person: Person) -> Locator:
+    return person.log.get_by_role("button", name="Cancel", exact=True)
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 390])
-def test_a_message_without_a_slot_says_what_it_waits_for_and_begins_when_one_is_free(
+def test_a_message_without_a_slot_says_what_it_waits_for_and_starts_when_one_is_free(
     one_slot: LiveServer, first: str, make_person: Callable[..., Person], width: int, dark: bool
 ) -> None:
     looks = f"{width}-{'dark' if dark else 'light'}"
@@ -62,7 +62,7 @@ def test_a_message_without_a_slot_says_what_it_waits_for_and_begins_when_one_is_
     session = person.start("say the second answer")
     waits(person)
     expect(person.log.get_by_role("article", name="Your message, turn 1")).to_contain_text("say the second answer")
-    expect(stop(person)).to_be_visible()
+    expect(cancel_button(person)).to_be_visible()
     assert person.page.evaluate(SIDEWAYS) == []
     if AXE.exists():
         assert violations(person.page) == []
@@ -83,13 +83,13 @@ def test_a_message_without_a_slot_says_what_it_waits_for_and_begins_when_one_is_
     person.sees("the third answer")
     person.is_idle()
     states = person.page.evaluate("() => window.states")
-    assert states[:2] == ["Waiting to begin", "Working"] and "Idle" not in states[:-1]
+    assert states[:2] == ["Waiting to start", "Working"] and "Idle" not in states[:-1]
     expect(person.log).not_to_contain_text(WAITS)
     assert one_slot.session(session)["turn_count"] == 2
 
 
 @pytest.mark.parametrize("width", [1280, 390])
-def test_the_list_tells_it_from_work_and_from_what_waits_for_a_person(
+def test_the_list_has_its_own_group_for_messages_waiting_to_start(
     one_slot: LiveServer, first: str, make_person: Callable[..., Person], width: int
 ) -> None:
     person = make_person(one_slot, width=width)
@@ -98,7 +98,7 @@ def test_the_list_tells_it_from_work_and_from_what_waits_for_a_person(
     navigation = person.page.get_by_role("navigation", name="Sessions")
     expect(navigation.get_by_role("region", name="Working")).to_contain_text("Takes the slot")
     one_slot.send(session, "say one")
-    region = navigation.get_by_role("region", name="Waiting to begin")
+    region = navigation.get_by_role("region", name="Waiting to start")
     expect(region).to_contain_text("Comes next")
     expect(region).to_contain_text(WAITS)
     expect(navigation.get_by_role("region", name="Waiting for you")).to_have_count(0)
@@ -108,7 +108,7 @@ def test_the_list_tells_it_from_work_and_from_what_waits_for_a_person(
         person.page.emulate_media(color_scheme="dark" if dark else "light")
         shoot(person, f"waiting-to-begin-list-{width}-{'dark' if dark else 'light'}")
     person.go("/inbox")
-    expect(person.page.get_by_text("Nothing waits for you")).to_be_visible()
+    expect(person.page.get_by_text("Nothing is waiting for you")).to_be_visible()
     person.go("/")
     free(one_slot, first)
     expect(region).to_have_count(0)
@@ -116,20 +116,20 @@ def test_the_list_tells_it_from_work_and_from_what_waits_for_a_person(
 
 
 @pytest.mark.parametrize("width", [1280, 390])
-def test_a_message_that_is_stopped_while_it_waits_looks_like_an_interrupted_turn(
+def test_a_waiting_message_that_is_cancelled_looks_like_an_interrupted_turn(
     one_slot: LiveServer, first: str, make_person: Callable[..., Person], width: int
 ) -> None:
     person = make_person(one_slot, width=width)
     session = person.start("say never")
     waits(person)
-    stop(person).click()
+    cancel_button(person).click()
     person.is_idle()
     turn = person.log.get_by_role("group", name="Turn 1")
     expect(turn).to_contain_text("interrupted")
     expect(turn).not_to_contain_text("ms")
     expect(person.log).not_to_contain_text(WAITS)
-    # The list follows a moment later.
-    expect(person.page.get_by_role("region", name="Waiting to begin")).to_have_count(0)
+    # The list updates a moment later.
+    expect(person.page.get_by_role("region", name="Waiting to start")).to_have_count(0)
     for dark in (False, True):
         person.page.emulate_media(color_scheme="dark" if dark else "light")
         shoot(person, f"stopped-before-it-began-{width}-{'dark' if dark else 'light'}")
@@ -139,7 +139,7 @@ def test_a_message_that_is_stopped_while_it_waits_looks_like_an_interrupted_turn
     assert [event["type"] for event in one_slot.log(session)].count("turn_start") == 0
 
 
-def test_the_keys_that_interrupt_stop_a_waiting_message_and_the_queue_goes_on(
+def test_the_interrupt_keys_cancel_a_waiting_message_and_the_queue_continues(
     one_slot: LiveServer, first: str, make_person: Callable[..., Person]
 ) -> None:
     person = make_person(one_slot)
@@ -158,7 +158,7 @@ def test_the_keys_that_interrupt_stop_a_waiting_message_and_the_queue_goes_on(
     expect(person.log.locator(".md")).to_have_text("the next")
 
 
-def test_another_message_can_be_sent_instead_of_the_one_that_waits(
+def test_another_message_can_be_sent_instead_of_the_waiting_one(
     one_slot: LiveServer, first: str, make_person: Callable[..., Person]
 ) -> None:
     person = make_person(one_slot)

@@ -1,4 +1,4 @@
-"""What is written about the page holds: every key that the page knows stands in its documentation."""
+"""The page's documentation lists every shortcut key, and the sources follow the project's rules."""
 
 import re
 from pathlib import Path
@@ -6,21 +6,21 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def test_every_key_has_its_place_in_the_documentation() -> None:
+def test_every_key_is_documented() -> None:
     sources = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "ui" / "src").rglob("*.tsx"))
     keys = set(re.findall(r'keys: "([^"]+)"', sources))
     assert len(keys) > 15
     table = (ROOT / "docs" / "page.md").read_text(encoding="utf-8").partition("## Keyboard")[2]
-    told = {key.strip() for row in re.findall(r"^\| ([^|]+) \|", table, re.MULTILINE) for key in row.split(", ")}
-    assert keys - told == set()
+    documented = {key.strip() for row in re.findall(r"^\| ([^|]+) \|", table, re.MULTILINE) for key in row.split(", ")}
+    assert keys - documented == set()
 
 
-def test_every_source_of_the_page_says_what_it_is() -> None:
+def test_every_source_file_starts_with_a_description() -> None:
     for path in sorted((ROOT / "ui" / "src").rglob("*.ts*")):
-        assert path.read_text(encoding="utf-8").startswith("// "), f"{path.relative_to(ROOT)} does not say what it is"
+        assert path.read_text(encoding="utf-8").startswith("// "), f"{path.relative_to(ROOT)} lacks a description"
 
 
-def test_no_source_of_the_page_is_longer_than_a_sitting() -> None:
+def test_no_source_file_is_too_long() -> None:
     for path in sorted((ROOT / "ui" / "src").rglob("*.ts*")):
         count = path.read_text(encoding="utf-8").count("\n")
         assert count <= 300, f"{path.relative_to(ROOT)} has {count} lines"

@@ -1,4 +1,4 @@
-"""A tiny host of `claude` over the pipes of a real rehearsal agent. Every wait is bounded."""
+"""A small host for `claude`, connected to a real rehearsal agent by pipes. Every wait is bounded."""
 
 import contextlib
 import json
@@ -33,7 +33,7 @@ def command(*flags: str) -> list[str]:
 
 
 def kind(line: Line) -> str:
-    """`type/what`, where what is the subtype, the event's type, or the type of the first block."""
+    """`type/what`, where `what` is the subtype, the event's type, or the type of the first block."""
     what = line.get("subtype") or line.get("event", {}).get("type") or line.get("request", {}).get("subtype")
     content = line["message"].get("content") if isinstance(line.get("message"), dict) else None
     if what is None and isinstance(content, list):
@@ -42,7 +42,7 @@ def kind(line: Line) -> str:
 
 
 def kinds(lines: list[Line]) -> list[str]:
-    """The order of the lines, any number of deltas in a row counted as one."""
+    """The order of the lines, with consecutive deltas counted as one."""
     found: list[str] = []
     for line in lines:
         if not found or kind(line) != "stream_event/content_block_delta" or found[-1] != kind(line):
@@ -51,7 +51,7 @@ def kinds(lines: list[Line]) -> list[str]:
 
 
 class Host(Listener):
-    """One process. Used with `with`, which kills what is still there."""
+    """One process. Use it in a `with` block, which kills it at the end."""
 
     def __init__(self, folder: Path, workdir: Path, *flags: str, **more: str) -> None:
         self.seen: list[Line] = []
@@ -102,7 +102,7 @@ class Host(Listener):
         self.send({"type": "user", "message": {"role": "user", "content": text}, **fields})
 
     def lines(self) -> Iterator[Line]:
-        """What comes, until the process closes its stdout."""
+        """Lines until the process closes its stdout."""
         deadline = time.monotonic() + WAIT_LIMIT_S
         while (line := self._next_line(deadline)) is not None:
             self.longest_line_bytes = max(self.longest_line_bytes, len(line))
@@ -126,7 +126,7 @@ class Host(Listener):
         return self.until(lambda line: line["type"] == "result")
 
     def turn(self, text: str, **fields: Any) -> Line:
-        """The result of a message that is expected to ask nothing."""
+        """The result of a message that is not expected to ask anything."""
         self.seen.clear()
         self.say(text, **fields)
         return self.result()
@@ -152,11 +152,11 @@ class Host(Listener):
         return response
 
     def said(self, delta: str) -> None:
-        """Waits for a delta of text."""
+        """Wait for a text delta."""
         self.until(lambda line: line.get("event", {}).get("delta", {}).get("text") == delta)
 
     def blocks(self, block_type: str) -> list[Line]:
-        """Blocks of this type in the assistant and user lines seen."""
+        """Blocks of this type in the received assistant and user lines."""
         lists = [line["message"]["content"] for line in self.seen if line["type"] in ("assistant", "user")]
         blocks = [block for content in lists if isinstance(content, list) for block in content]
         return [block for block in blocks if block["type"] == block_type]
@@ -171,12 +171,12 @@ class Host(Listener):
 
     def close_input(self) -> None:
         assert self.process.stdin is not None
-        # An agent that is already gone is what this asks for.
+        # The agent may already be gone, which is fine.
         with contextlib.suppress(BrokenPipeError):
             self.process.stdin.close()
 
     def end(self) -> int:
-        """Ends the input, takes in all that still comes, and says how the agent exited."""
+        """Close the input, read the remaining output, and return the exit code."""
         self.close_input()
         code = self.process.wait(WAIT_LIMIT_S)
         for thread in self._threads:

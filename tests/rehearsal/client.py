@@ -1,4 +1,4 @@
-"""A tiny ACP client over the pipes of a real rehearsal agent. Every wait is bounded."""
+"""A small ACP client, connected to a real rehearsal agent by pipes. Every wait is bounded."""
 
 import contextlib
 import json
@@ -23,7 +23,7 @@ class Client(Listener):
         self.noise: list[bytes] = []
         """Lines that were not JSON objects."""
         self.seen: list[Message] = []
-        """Everything received since the last prompt was sent."""
+        """Everything received since the last input was sent."""
         self.longest_line_bytes = 0
         environment = {**os.environ, "PERDURE_REHEARSAL_DIR": str(folder)}
         source = Path(__file__).parents[2] / "src"
@@ -70,7 +70,7 @@ class Client(Listener):
         return self._last_id
 
     def receive(self, wanted: Callable[[Message], bool]) -> Message:
-        """The next message that is wanted; those before it are only remembered."""
+        """The next matching message. Earlier ones are only recorded."""
         deadline = time.monotonic() + WAIT_LIMIT_S
         while True:
             line = self._next_line(deadline)
@@ -115,13 +115,13 @@ class Client(Listener):
         self.seen.clear()
         return self.request("session/prompt", sessionId=session_id, prompt=[{"type": "text", "text": text}])
 
-    def prompt(self, session_id: str, text: str) -> Message:
-        """The reply to a prompt that is expected to ask nothing."""
+    def send_input(self, session_id: str, text: str) -> Message:
+        """The reply to an input that is not expected to ask anything."""
         return self.reply_to(self.start(session_id, text))
 
     def say(self, session_id: str, text: str) -> str:
-        """The whole answer to a prompt."""
-        assert self.prompt(session_id, text)["result"]["stopReason"] == "end_turn"
+        """The whole answer to an input."""
+        assert self.send_input(session_id, text)["result"]["stopReason"] == "end_turn"
         return self.said()
 
     def updates(self, kind: str = "") -> list[Message]:
@@ -136,7 +136,7 @@ class Client(Listener):
         return "".join(update["content"]["text"] for update in self.updates(kind))
 
     def asked(self) -> Message:
-        """The next request that the agent makes."""
+        """The agent's next request."""
         return self.receive(lambda message: "method" in message and "id" in message)
 
     def choose(self, question: Message, option_id: str) -> None:
@@ -147,9 +147,9 @@ class Client(Listener):
         self.close()
 
     def close(self) -> int:
-        """Ends the agent by closing its stdin, and says how it exited."""
+        """Close the agent's stdin and return its exit code."""
         assert self.process.stdin is not None
-        # An agent that is already gone is what this asks for.
+        # The agent may already be gone, which is fine.
         with contextlib.suppress(BrokenPipeError):
             self.process.stdin.close()
         code = self.process.wait(WAIT_LIMIT_S)

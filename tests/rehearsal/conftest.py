@@ -1,4 +1,4 @@
-"""Real rehearsal agents for the tests, each ended when its test is."""
+"""Real rehearsal agents for the tests; each ends with its test."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,7 +19,7 @@ def workdir(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def launch(tmp_path: Path, workdir: Path) -> Iterator[Launch]:
-    """Starts an agent; all of one test share their memory on disk."""
+    """Starts an agent. All agents of one test share their memory on disk."""
     clients: list[Client] = []
 
     def start() -> Client:
@@ -33,7 +33,7 @@ def launch(tmp_path: Path, workdir: Path) -> Iterator[Launch]:
 
 @pytest.fixture
 def agent(launch: Launch) -> Client:
-    """An agent that is initialized by a client that can show forms."""
+    """An agent, initialized by a client that can show forms."""
     client = launch()
     client.initialize(elicitation={"form": {}})
     return client

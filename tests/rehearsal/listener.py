@@ -1,4 +1,4 @@
-"""Waiting for the next line of an agent, no longer than a test may, and saying what was there if none comes."""
+"""Waits for an agent's next line, with a timeout, and reports the last line if none arrives."""
 
 import queue
 import subprocess
@@ -9,7 +9,7 @@ WAIT_LIMIT_S = 30.0
 
 
 class Listener:
-    """What a client of either protocol has in common: lines that a thread of it reads."""
+    """The shared part of both clients: a thread that reads lines."""
 
     process: subprocess.Popen[bytes]
     seen: list[dict[str, Any]]

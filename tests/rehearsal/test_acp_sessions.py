@@ -1,4 +1,4 @@
-"""Sessions, cancelling and the protocol itself, against a real process."""
+"""Sessions, cancels and the protocol itself, with a real process."""
 
 import os
 import subprocess
@@ -23,7 +23,7 @@ def recalled(agent: Client, session: str) -> list[str]:
     return agent.say(session, "recall").split("\n")[1:]
 
 
-def test_it_says_who_it_is_and_what_it_can(launch: Launch) -> None:
+def test_initialize_returns_the_agents_name_and_capabilities(launch: Launch) -> None:
     result = launch().initialize()
     assert result["protocolVersion"] == 1
     assert result["agentInfo"]["name"] == "perdure-rehearsal"
@@ -47,15 +47,15 @@ def test_a_higher_version_is_answered_with_one(launch: Launch) -> None:
         ("stderr 90000000", ""),
     ],
 )
-def test_a_cancel_ends_any_verb_at_once(agent: Client, verb: str, answer: str) -> None:
+def test_a_cancel_ends_any_verb_immediately(agent: Client, verb: str, answer: str) -> None:
     session = agent.open()
-    prompt = agent.start(session, f"say begun\n{verb}\nsay never")
+    request = agent.start(session, f"say begun\n{verb}\nsay never")
     agent.receive(lambda message: agent.said().startswith("begun"))
     question = agent.asked() if verb.startswith(("permit", "ask")) else None
     if answer:
         agent.receive(lambda message: answer in agent.said())
     agent.notify("session/cancel", sessionId=session)
-    assert agent.reply_to(prompt)["result"] == {"stopReason": "cancelled"}
+    assert agent.reply_to(request)["result"] == {"stopReason": "cancelled"}
     said = agent.said()
     assert said.startswith(f"begun\n{answer}" if answer else "begun")
     assert "never" not in said
@@ -68,27 +68,27 @@ def test_a_cancel_ends_any_verb_at_once(agent: Client, verb: str, answer: str) -
     assert agent.say(session, "say usable") == "usable"
 
 
-def test_what_was_said_before_a_cancel_stays_in_its_memory(agent: Client) -> None:
+def test_the_answer_before_a_cancel_stays_in_memory(agent: Client) -> None:
     session = agent.open()
-    prompt = agent.start(session, "say half\nhang")
+    request = agent.start(session, "say half\nhang")
     agent.receive(lambda message: agent.said() == "half")
     agent.notify("session/cancel", sessionId=session)
-    agent.reply_to(prompt)
+    agent.reply_to(request)
     agent.load(session)
     assert agent.said() == "half"
 
 
-def test_a_cancel_right_behind_the_prompt_is_not_lost(agent: Client) -> None:
+def test_a_cancel_right_after_the_prompt_is_not_lost(agent: Client) -> None:
     session = agent.open()
-    prompt = agent.start(session, "hang")
+    request = agent.start(session, "hang")
     agent.notify("session/cancel", sessionId=session)
-    assert agent.reply_to(prompt)["result"]["stopReason"] == "cancelled"
+    assert agent.reply_to(request)["result"]["stopReason"] == "cancelled"
 
 
 def test_a_prompt_can_be_cancelled_as_a_request(agent: Client) -> None:
-    prompt = agent.start(agent.open(), "hang")
-    agent.notify("$/cancel_request", requestId=prompt)
-    assert agent.reply_to(prompt)["result"]["stopReason"] == "cancelled"
+    request = agent.start(agent.open(), "hang")
+    agent.notify("$/cancel_request", requestId=request)
+    assert agent.reply_to(request)["result"]["stopReason"] == "cancelled"
 
 
 def test_a_cancel_while_nothing_runs_is_harmless(agent: Client) -> None:
@@ -98,7 +98,7 @@ def test_a_cancel_while_nothing_runs_is_harmless(agent: Client) -> None:
     assert agent.say(session, "say fine") == "fine"
 
 
-def test_a_session_outlives_a_kill_and_is_replayed_before_the_reply(agent: Client, launch: Launch) -> None:
+def test_a_session_survives_a_kill_and_is_replayed_before_the_reply(agent: Client, launch: Launch) -> None:
     session = agent.open()
     agent.say(session, "say one")
     agent.start(session, "say two\nhang")
@@ -118,7 +118,7 @@ def test_a_session_outlives_a_kill_and_is_replayed_before_the_reply(agent: Clien
     assert recalled(other, session) == ['- "say one"', r'- "say two\nhang"', '- "recall"']
 
 
-def test_recall_counts_what_a_transcript_told(agent: Client, launch: Launch) -> None:
+def test_recall_includes_messages_of_a_transcript(agent: Client, launch: Launch) -> None:
     session = agent.open()
     entries = [Entry("user", 1, "", "hello"), Entry("assistant", 1, "other", "say no"), Entry("user", 2, "", "again")]
     assert agent.say(session, wrap(entries, "say new")) == "new"
@@ -171,12 +171,12 @@ def test_poison_fails_every_later_turn_also_after_a_load(agent: Client, launch: 
     session = agent.open()
     agent.say(session, "poison\nsay still in this turn")
     for _ in range(2):
-        assert "prompt is too long" in agent.prompt(session, "say x")["error"]["message"]
+        assert "prompt is too long" in agent.send_input(session, "say x")["error"]["message"]
     agent.kill()
     other = launch()
     other.initialize()
     other.load(session)
-    assert "prompt is too long" in other.prompt(session, "say x")["error"]["message"]
+    assert "prompt is too long" in other.send_input(session, "say x")["error"]["message"]
     assert other.say(other.open(), "say fine") == "fine"
 
 
@@ -209,11 +209,11 @@ def test_modes_and_options_are_offered_set_and_checked(agent: Client) -> None:
     assert "`rehearsal-2`" in agent.say(session, "hello")
 
 
-def test_a_closed_session_is_gone_until_it_is_loaded(agent: Client) -> None:
+def test_a_closed_session_is_unknown_until_it_is_loaded(agent: Client) -> None:
     session = agent.open()
-    prompt = agent.start(session, "say x\nhang")
+    request = agent.start(session, "say x\nhang")
     agent.ask_for("session/close", sessionId=session)
-    assert {message["id"]: message["result"] for message in agent.seen if "result" in message}[prompt] == {
+    assert {message["id"]: message["result"] for message in agent.seen if "result" in message}[request] == {
         "stopReason": "cancelled"
     }
     assert agent.error_of("session/close", sessionId=session)["code"] == -32002
@@ -247,7 +247,7 @@ def test_a_bad_request_gets_its_error(agent: Client, method: str, params: dict[s
     assert agent.error_of(method, **params)["code"] == code
 
 
-def test_an_empty_prompt_is_refused_and_other_blocks_are_taken(agent: Client) -> None:
+def test_an_empty_prompt_is_refused_and_other_blocks_are_accepted(agent: Client) -> None:
     session = agent.open()
     for prompt in ([], "text", [1], None):
         assert agent.error_of("session/prompt", sessionId=session, prompt=prompt)["code"] == -32602
@@ -270,7 +270,7 @@ def test_broken_lines_from_the_client_are_answered_and_skipped(agent: Client) ->
     assert agent.reply_to(6)["error"]["code"] == -32602
 
 
-def test_the_end_of_its_input_ends_it_at_once_and_keeps_the_partial_answer(agent: Client, launch: Launch) -> None:
+def test_the_end_of_the_input_ends_the_agent_and_saves_the_partial_answer(agent: Client, launch: Launch) -> None:
     session = agent.open()
     agent.start(session, "say half\nhang")
     agent.receive(lambda message: agent.said() == "half")
@@ -281,8 +281,8 @@ def test_the_end_of_its_input_ends_it_at_once_and_keeps_the_partial_answer(agent
     assert other.said() == "half"
 
 
-def test_a_client_that_goes_away_in_a_flood_ends_it(tmp_path: Path) -> None:
-    """Nobody reads its output any more, while its input stays open."""
+def test_the_agent_exits_if_its_client_disappears_during_a_flood(tmp_path: Path) -> None:
+    """Its output is no longer read, but its input stays open."""
     source = Path(__file__).parents[2] / "src"
     read_end, write_end = os.pipe()
     process = subprocess.Popen(
@@ -307,7 +307,7 @@ def cpu_time_s(pid: int) -> float:
 
 @pytest.mark.needs("linux")
 def test_a_flood_of_updates_is_fast(agent: Client, capsys: pytest.CaptureFixture[str]) -> None:
-    """In its own CPU time, which another program on the machine does not change."""
+    """Measured in its own CPU time, which other programs on the machine don't affect."""
     session = agent.open()
     before_s = cpu_time_s(agent.process.pid)
     agent.say(session, f"stream {FLOOD_DELTAS}")
@@ -318,7 +318,7 @@ def test_a_flood_of_updates_is_fast(agent: Client, capsys: pytest.CaptureFixture
     assert seconds < FLOOD_CPU_LIMIT_S
 
 
-def test_it_is_there_at_once(launch: Launch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_agent_starts_quickly(launch: Launch, capsys: pytest.CaptureFixture[str]) -> None:
     times_ms = []
     for _ in range(3):
         began = time.perf_counter()
@@ -330,7 +330,7 @@ def test_it_is_there_at_once(launch: Launch, capsys: pytest.CaptureFixture[str])
     assert min(times_ms) < 1000 or is_loaded()
 
 
-def test_it_imports_nothing_of_the_server() -> None:
+def test_the_agent_imports_nothing_of_the_server() -> None:
     source = Path(__file__).parents[2] / "src"
     program = "import sys, perdure.rehearsal.acp; print(*sorted(m for m in sys.modules if 'site-packages' in"
     program += " str(getattr(sys.modules[m], '__file__', '')) or m.startswith('perdure') or m == 'asyncio'))"

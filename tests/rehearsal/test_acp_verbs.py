@@ -15,7 +15,7 @@ from tests.rehearsal.conftest import Launch
 from tests.rehearsal.listener import WAIT_LIMIT_S
 
 
-def test_a_message_without_verbs_gets_a_friendly_answer(agent: Client) -> None:
+def test_a_message_without_verbs_gets_a_greeting(agent: Client) -> None:
     answer = agent.say(agent.open(), "Good morning! What can you do?")
     assert "rehearsal agent" in answer
     assert "```" in answer
@@ -29,7 +29,7 @@ def test_say_comes_in_several_deltas(agent: Client) -> None:
     assert len(agent.updates("agent_message_chunk")) == 2
 
 
-def test_what_two_verbs_say_is_parted_by_a_newline(agent: Client) -> None:
+def test_a_newline_separates_the_text_of_two_verbs(agent: Client) -> None:
     assert agent.say(agent.open(), "say one\nthink hm\nsay two") == "one\ntwo"
     assert agent.said("agent_thought_chunk") == "hm"
 
@@ -52,7 +52,7 @@ def test_a_plan_is_completed_entry_by_entry(agent: Client) -> None:
     assert [entry["content"] for entry in agent.updates("plan")[0]["entries"]] == ["read", "write", "check"]
 
 
-def test_a_tool_starts_runs_and_ends_under_an_id_of_its_own(agent: Client) -> None:
+def test_a_tool_starts_runs_and_ends_under_its_own_id(agent: Client) -> None:
     session = agent.open()
     agent.say(session, "tool Bash ls -l\ntool Other")
     calls = agent.updates("tool_call")
@@ -87,15 +87,15 @@ def test_edit_changes_a_file_and_shows_the_diff(agent: Client, workdir: Path) ->
         ("nonsense", "denied Deploy", "failed"),
     ],
 )
-def test_permit_asks_and_goes_on_accordingly(agent: Client, option: str, said: str, status: str) -> None:
-    prompt = agent.start(agent.open(), "permit Deploy\nsay after")
+def test_permit_asks_and_continues_accordingly(agent: Client, option: str, said: str, status: str) -> None:
+    request = agent.start(agent.open(), "permit Deploy\nsay after")
     question = agent.asked()
     kinds = ["allow_once", "allow_always", "reject_once", "reject_always"]
     assert question["method"] == "session/request_permission"
     assert [one["kind"] for one in question["params"]["options"]] == kinds
     assert question["params"]["toolCall"]["toolCallId"] == agent.updates("tool_call")[0]["toolCallId"]
     agent.choose(question, option)
-    assert agent.reply_to(prompt)["result"]["stopReason"] == "end_turn"
+    assert agent.reply_to(request)["result"]["stopReason"] == "end_turn"
     assert agent.said() == f"{said}\nafter"
     assert agent.updates("tool_call_update")[-1]["status"] == status
 
@@ -108,24 +108,24 @@ def test_permit_asks_and_goes_on_accordingly(agent: Client, option: str, said: s
         ({"error": {"code": -32603, "message": "no"}}, "denied Deploy"),
     ],
 )
-def test_a_permission_that_nobody_gives_is_not_given(agent: Client, reply: dict[str, Any], said: str) -> None:
-    prompt = agent.start(agent.open(), "permit Deploy")
+def test_an_unanswered_permission_request_is_not_granted(agent: Client, reply: dict[str, Any], said: str) -> None:
+    request = agent.start(agent.open(), "permit Deploy")
     agent.send({"id": agent.asked()["id"], **reply})
-    agent.reply_to(prompt)
+    agent.reply_to(request)
     assert agent.said() == said
 
 
 @pytest.mark.parametrize(("option", "said"), [("allow_always", "allowed Deploy"), ("reject_always", "denied Deploy")])
 def test_always_is_remembered_for_that_tool_of_that_session(agent: Client, option: str, said: str) -> None:
     session, other = agent.open(), agent.open()
-    prompt = agent.start(session, "permit Deploy")
+    request = agent.start(session, "permit Deploy")
     agent.choose(agent.asked(), option)
-    agent.reply_to(prompt)
+    agent.reply_to(request)
     assert agent.say(session, "permit Deploy") == said
     for asked_again, verb in ((session, "permit Other"), (other, "permit Deploy")):
-        prompt = agent.start(asked_again, verb)
+        request = agent.start(asked_again, verb)
         agent.choose(agent.asked(), "allow_once")
-        assert agent.reply_to(prompt)["result"]["stopReason"] == "end_turn"
+        assert agent.reply_to(request)["result"]["stopReason"] == "end_turn"
 
 
 def test_mode_auto_allows_without_asking(agent: Client) -> None:
@@ -144,28 +144,28 @@ def test_mode_auto_allows_without_asking(agent: Client) -> None:
     ],
 )
 def test_ask_shows_a_form_and_repeats_the_answer(agent: Client, reply: dict[str, Any], said: str) -> None:
-    prompt = agent.start(agent.open(), "ask Which colour? | Red | Blue")
+    request = agent.start(agent.open(), "ask Which colour? | Red | Blue")
     question = agent.asked()
     assert question["method"] == "elicitation/create"
     assert question["params"]["message"] == "Which colour?"
     choices = question["params"]["requestedSchema"]["properties"]["answer"]["oneOf"]
     assert [choice["const"] for choice in choices] == ["Red", "Blue"]
     agent.send({"id": question["id"], "result": reply})
-    agent.reply_to(prompt)
+    agent.reply_to(request)
     assert agent.said() == said
 
 
-def test_a_client_without_forms_is_asked_by_options_or_told(launch: Launch) -> None:
+def test_a_client_without_forms_gets_options_or_an_explanation(launch: Launch) -> None:
     agent = launch()
     agent.initialize()
     session = agent.open()
     for option, said in (("choice_1", "answer: Blue"), ("none", "no answer: declined")):
-        prompt = agent.start(session, "ask Which colour? | Red | Blue")
+        request = agent.start(session, "ask Which colour? | Red | Blue")
         question = agent.asked()
         assert question["method"] == "session/request_permission"
         assert [one["name"] for one in question["params"]["options"]] == ["Red", "Blue", "No answer"]
         agent.choose(question, option)
-        agent.reply_to(prompt)
+        agent.reply_to(request)
         assert agent.said() == said
     assert agent.say(session, "ask Why?").startswith("no answer: ")
 
@@ -178,7 +178,7 @@ def test_sleep_is_silent_for_its_time(agent: Client) -> None:
 
 
 @pytest.mark.parametrize(("verb", "code"), [("crash", 1), ("crash 42", 42), ("crash 0", 0)])
-def test_crash_exits_with_its_code_after_what_was_said(agent: Client, verb: str, code: int) -> None:
+def test_crash_exits_with_its_code_after_earlier_output(agent: Client, verb: str, code: int) -> None:
     agent.start(agent.open(), f"say last words\n{verb}\nsay never")
     with pytest.raises(EOFError):
         agent.receive(lambda _: False)
@@ -187,7 +187,7 @@ def test_crash_exits_with_its_code_after_what_was_said(agent: Client, verb: str,
 
 
 def test_garbage_is_followed_by_a_valid_answer(agent: Client) -> None:
-    assert agent.prompt(agent.open(), "garbage\nsay fine")["result"]["stopReason"] == "end_turn"
+    assert agent.send_input(agent.open(), "garbage\nsay fine")["result"]["stopReason"] == "end_turn"
     assert agent.said() == "fine"
     assert len(agent.noise) >= 5
     with pytest.raises(UnicodeDecodeError):
@@ -208,7 +208,7 @@ def test_stderr_is_flooded(agent: Client) -> None:
     assert agent.stderr_bytes > 5000 * 60
 
 
-def test_spawn_starts_a_child_in_a_session_of_its_own(agent: Client) -> None:
+def test_spawn_starts_a_child_in_its_own_session(agent: Client) -> None:
     said = agent.say(agent.open(), "spawn 60")
     child = int(said.removeprefix("spawned "))
     try:
@@ -220,14 +220,14 @@ def test_spawn_starts_a_child_in_a_session_of_its_own(agent: Client) -> None:
 
 
 def test_usage_is_reported_in_an_update_and_in_the_result(agent: Client) -> None:
-    result = agent.prompt(agent.open(), "usage 120 34\nsay x")["result"]
+    result = agent.send_input(agent.open(), "usage 120 34\nsay x")["result"]
     assert result["usage"] == {"inputTokens": 120, "outputTokens": 34, "totalTokens": 154}
     assert agent.updates("usage_update")[0]["used"] == 154
 
 
 def test_limit_fails_with_the_time_of_the_reset(agent: Client) -> None:
     session = agent.open()
-    error = agent.prompt(session, "say so\nlimit 90\nsay never")["error"]
+    error = agent.send_input(session, "say so\nlimit 90\nsay never")["error"]
     assert "limit" in error["message"]
     assert "90 seconds" in error["message"]
     left_s = datetime.fromisoformat(error["data"]["resets_at"]).timestamp() - time.time()
@@ -250,7 +250,7 @@ def test_recall_lists_messages_and_never_answers(agent: Client) -> None:
     assert "zwei ö" in lines[2]
 
 
-def test_a_verb_that_is_misused_is_answered_and_the_rest_is_done(agent: Client) -> None:
+def test_a_misused_verb_is_answered_and_the_rest_runs(agent: Client) -> None:
     answer = agent.say(agent.open(), "stream many\nsay still here")
     assert "`stream N [MS]`" in answer
     assert answer.endswith("\nstill here")

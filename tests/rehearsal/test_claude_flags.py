@@ -1,4 +1,4 @@
-"""The command line of the Claude dialect: which words it takes, and what it says to those it does not."""
+"""The command line of the Claude dialect: which arguments it accepts, and its errors for others."""
 
 import json
 import os
@@ -31,12 +31,12 @@ def run(
     )
 
 
-def test_it_says_its_version(tmp_path: Path) -> None:
+def test_the_agent_prints_its_version(tmp_path: Path) -> None:
     done = run(tmp_path, "--version")
     assert (done.returncode, done.stdout) == (0, b"2.1.197 (Claude Code rehearsal)\n")
 
 
-def test_flags_are_read_in_every_spelling() -> None:
+def test_flags_are_accepted_in_every_spelling() -> None:
     words = ["-p", "--output-format=stream-json", "--verbose", "--allowedTools", "Read,Write", "Edit", "--model", "m"]
     words += ["-r", "--fork-session"]
     flags = parse([*words, "--append-system-prompt", "--looks-like-a-flag", "--max-turns", "3", "do it"])
@@ -60,7 +60,7 @@ def test_flags_are_read_in_every_spelling() -> None:
         ),
     ],
 )
-def test_words_that_the_real_one_would_not_take_are_refused(words: str, message: str) -> None:
+def test_arguments_that_the_real_one_rejects_are_refused(words: str, message: str) -> None:
     with pytest.raises(BadFlags) as refused:
         parse(words.split())
     assert str(refused.value) == message
@@ -86,7 +86,7 @@ def test_words_that_the_real_one_would_not_take_are_refused(words: str, message:
         (VALID._replace(partial=True), "Error: --include-partial-messages requires"),
     ],
 )
-def test_the_rules_of_the_command_line_are_held(flags: Flags, message: str) -> None:
+def test_the_rules_of_the_command_line_are_enforced(flags: Flags, message: str) -> None:
     with pytest.raises(BadFlags, match=message.replace("(", r"\(").replace(")", r"\)")):
         check(flags, False, False, {})
 
@@ -112,7 +112,7 @@ def test_a_prompt_on_the_command_line_is_answered_in_each_format(tmp_path: Path)
     assert [json.loads(line)["type"] for line in done.stdout.splitlines()] == ["system", "assistant", "result"]
 
 
-def test_stdin_is_a_prompt_or_the_rest_of_it(tmp_path: Path) -> None:
+def test_stdin_is_the_prompt_or_is_added_to_it(tmp_path: Path) -> None:
     assert run(tmp_path, "-p", typed=b"say typed\n").stdout == b"typed\n"
     assert run(tmp_path, "-p", "say one", typed=b"say two\n").stdout == b"one\ntwo\n"
     nothing = run(tmp_path, "-p")
@@ -120,7 +120,7 @@ def test_stdin_is_a_prompt_or_the_rest_of_it(tmp_path: Path) -> None:
     assert nothing.stderr.startswith(b"Error: Input must be provided either through stdin or as a prompt argument")
 
 
-def test_a_failed_turn_is_the_exit_code(tmp_path: Path) -> None:
+def test_a_failed_turn_gives_exit_code_1(tmp_path: Path) -> None:
     done = run(tmp_path, "-p", "limit 90")
     assert done.returncode == 1
     assert done.stdout.startswith(b"You've hit your session limit")
@@ -138,7 +138,7 @@ def test_a_session_id_is_used_once(tmp_path: Path) -> None:
     assert (again.returncode, again.stderr) == (1, f"Error: Session ID {session} is already in use.\n".encode())
 
 
-def test_a_process_per_turn_goes_on_with_resume(tmp_path: Path) -> None:
+def test_one_process_per_turn_continues_with_resume(tmp_path: Path) -> None:
     session = str(uuid.uuid4())
     run(tmp_path, "-p", "--session-id", session, "say one")
     assert run(tmp_path, "-p", "--resume", session, "recall").stdout == b'recall 2\n- "say one"\n- "recall"\n'
@@ -164,18 +164,18 @@ def test_a_directory_by_another_name_is_the_same_directory(tmp_path: Path) -> No
     assert run(tmp_path, "-p", "--resume", session, "recall", cwd=tmp_path / "link").returncode == 0
 
 
-def test_continue_where_nothing_was_begins_a_new_session(tmp_path: Path) -> None:
+def test_continue_without_an_earlier_session_starts_a_new_one(tmp_path: Path) -> None:
     assert run(tmp_path, "-p", "--continue", "recall").stdout.startswith(b"recall 1\n")
 
 
-def test_a_session_that_is_not_kept_can_not_be_resumed(tmp_path: Path) -> None:
+def test_a_session_without_persistence_can_not_be_resumed(tmp_path: Path) -> None:
     done = run(tmp_path, "-p", "--output-format", "json", "--no-session-persistence", "recall")
     result = json.loads(done.stdout)
     assert result["result"].startswith("recall 1\n")
     assert run(tmp_path, "-p", "--resume", result["session_id"], "recall").returncode == 1
 
 
-def test_a_resume_of_something_else_says_what_was_wanted(tmp_path: Path) -> None:
+def test_a_resume_value_that_is_not_an_id_is_explained(tmp_path: Path) -> None:
     done = run(tmp_path, *STREAMS, "--resume", "garbage")
     result = json.loads(done.stdout)
     assert done.returncode == 1

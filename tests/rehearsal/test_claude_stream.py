@@ -1,4 +1,4 @@
-"""The stream-json of the Claude dialect: the order and the keys of its lines are those of the real command line."""
+"""The stream-json of the Claude dialect: its lines have the order and keys of the real `claude` command."""
 
 import json
 import os
@@ -66,7 +66,7 @@ ABORTED_KEYS = [*["type", "subtype", "duration_ms", "duration_api_ms", "is_error
 
 @pytest.fixture
 def launch(tmp_path: Path, workdir: Path) -> Iterator[Launch]:
-    """Starts a process; all of one test share their memory on disk."""
+    """Starts a process. All processes of one test share their memory on disk."""
     with ExitStack() as stack:
 
         def start(*flags: str, cwd: Path = workdir, **more: str) -> Host:
@@ -121,13 +121,13 @@ def test_the_lines_have_the_keys_of_the_real_one_in_its_order(launch: Launch) ->
     assert "AskUserQuestion" not in init["tools"]
 
 
-def test_without_partial_messages_only_whole_blocks_come(launch: Launch) -> None:
+def test_without_partial_messages_only_whole_blocks_are_sent(launch: Launch) -> None:
     host = launch(*STREAMS)
     host.turn("think hmm\nsay hello")
     assert kinds(host.seen) == ["system/init", "assistant/thinking", "assistant/text", "result/success"]
 
 
-def test_nothing_is_said_before_the_first_message_but_to_initialize(launch: Launch) -> None:
+def test_nothing_is_written_before_the_first_message_except_for_initialize(launch: Launch) -> None:
     host = launch()
     response = host.control("initialize", hooks=None)
     assert kinds(host.seen) == ["control_response"]
@@ -137,7 +137,7 @@ def test_nothing_is_said_before_the_first_message_but_to_initialize(launch: Laun
     assert host.end() == 0
 
 
-def test_cost_adds_up_over_a_process_and_begins_again_in_the_next(launch: Launch) -> None:
+def test_cost_adds_up_over_a_process_and_restarts_in_the_next(launch: Launch) -> None:
     session = str(uuid.uuid4())
     host = launch(*PARTIAL, "--session-id", session)
     first, second = host.turn("usage 1000 100"), host.turn("usage 1000 100")
@@ -174,7 +174,7 @@ def test_a_resume_of_an_unknown_session_is_one_result_and_exit_code_1(launch: La
     assert host.errors.decode() == f"No conversation found with session ID: {session}\n"
 
 
-def test_a_session_without_a_turn_was_never_kept(launch: Launch) -> None:
+def test_a_session_without_a_turn_is_never_stored(launch: Launch) -> None:
     session = str(uuid.uuid4())
     host = launch(*DRIVEN, "--session-id", session)
     host.control("initialize")
@@ -183,7 +183,7 @@ def test_a_session_without_a_turn_was_never_kept(launch: Launch) -> None:
     assert launch(*DRIVEN, "--session-id", session).turn("say x")["session_id"] == session
 
 
-def test_an_interrupt_in_the_middle_of_text_keeps_what_was_said(launch: Launch) -> None:
+def test_an_interrupt_in_the_middle_of_text_preserves_the_text_so_far(launch: Launch) -> None:
     host = launch()
     host.say("stream 100000 20")
     host.said("w3 ")
@@ -256,7 +256,7 @@ def test_three_messages_and_an_end_of_input_give_two_results(launch: Launch) -> 
     assert host.end() == 0
 
 
-def test_a_message_that_comes_while_a_tool_waits_joins_the_running_turn(launch: Launch) -> None:
+def test_a_message_that_arrives_while_a_tool_waits_joins_the_running_turn(launch: Launch) -> None:
     host = launch()
     host.say("permit Deploy")
     request = host.asked()
@@ -267,7 +267,7 @@ def test_a_message_that_comes_while_a_tool_waits_joins_the_running_turn(launch: 
     assert host.recalled() == ["permit Deploy", "say joined", "recall"]
 
 
-def test_a_queued_message_can_be_taken_back(launch: Launch) -> None:
+def test_a_queued_message_can_be_withdrawn(launch: Launch) -> None:
     host = launch()
     waiting = str(uuid.uuid4())
     host.say("stream 100000 20")
@@ -280,7 +280,7 @@ def test_a_queued_message_can_be_taken_back(launch: Launch) -> None:
     assert host.turn("say next")["result"] == "next"
 
 
-def test_a_message_that_will_not_wait_ends_the_turn_with_a_success(launch: Launch) -> None:
+def test_a_message_with_priority_now_ends_the_turn_with_a_success(launch: Launch) -> None:
     host = launch()
     host.say("say begun\nhang")
     host.said("gun")
@@ -294,7 +294,7 @@ def test_a_message_that_will_not_wait_ends_the_turn_with_a_success(launch: Launc
     assert (aborted["result"], done["result"]) == ("begun", "NOW")
 
 
-def test_a_message_that_wants_no_answer_is_only_remembered(launch: Launch) -> None:
+def test_a_message_that_needs_no_answer_is_only_remembered(launch: Launch) -> None:
     host = launch()
     assert host.turn("a note", shouldQuery=False)["num_turns"] == 0
     assert kinds(host.seen) == ["system/init", "result/success"]
@@ -342,7 +342,7 @@ def test_the_end_of_the_input_lets_the_turn_run_to_its_end(launch: Launch) -> No
     assert host.end() == 0
 
 
-def test_a_hang_that_nobody_can_interrupt_any_more_ends(launch: Launch) -> None:
+def test_a_hang_ends_when_it_can_no_longer_be_interrupted(launch: Launch) -> None:
     host = launch()
     host.say("hang")
     host.close_input()
@@ -350,14 +350,14 @@ def test_a_hang_that_nobody_can_interrupt_any_more_ends(launch: Launch) -> None:
     assert host.end() == 1
 
 
-def test_no_input_at_all_is_an_orderly_end(launch: Launch) -> None:
+def test_without_any_input_the_agent_exits_cleanly(launch: Launch) -> None:
     host = launch()
     assert host.end() == 0
     assert list(host.lines()) == []
 
 
 @pytest.mark.parametrize("verb", ["", "stream 100000 20", "sleep 600", "permit Deploy"])
-def test_sigterm_ends_at_once_and_says_nothing(launch: Launch, verb: str) -> None:
+def test_sigterm_exits_immediately_without_output(launch: Launch, verb: str) -> None:
     session = str(uuid.uuid4())
     host = launch(*DRIVEN, "--session-id", session)
     host.turn("say ready")
@@ -371,7 +371,7 @@ def test_sigterm_ends_at_once_and_says_nothing(launch: Launch, verb: str) -> Non
 
 
 @pytest.mark.parametrize("verb", ["", "stream 100000 20", "sleep 600", "permit Deploy"])
-def test_sigint_is_an_interrupt_and_an_orderly_end(launch: Launch, verb: str) -> None:
+def test_sigint_interrupts_and_exits_cleanly(launch: Launch, verb: str) -> None:
     host = launch()
     host.turn("say ready")
     if verb:
@@ -395,7 +395,7 @@ def test_a_host_that_closes_only_stdout_does_not_stop_the_turn(tmp_path: Path, w
     assert (workdir / "late.txt").exists()
 
 
-def test_session_states_are_told_if_they_are_asked_for(launch: Launch) -> None:
+def test_session_states_are_reported_on_request(launch: Launch) -> None:
     host = launch(CLAUDE_CODE_EMIT_SESSION_STATE_EVENTS="1")
     host.say("permit Deploy")
     host.allow(host.asked())

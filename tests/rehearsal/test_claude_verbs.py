@@ -1,4 +1,4 @@
-"""Every verb in the Claude dialect: tools, permissions, questions and trouble."""
+"""Every verb in the Claude dialect: tools, permissions, questions and failures."""
 
 import os
 import time
@@ -23,7 +23,7 @@ ASKED = ["system/init", *USE, "control_request/can_use_tool", *STOP, *END]
 
 @pytest.fixture
 def launch(tmp_path: Path, workdir: Path) -> Iterator[Launch]:
-    """Starts a process; all of one test share their memory on disk."""
+    """Starts a process. All processes of one test share their memory on disk."""
     with ExitStack() as stack:
 
         def start(*flags: str, **more: str) -> Host:
@@ -41,7 +41,7 @@ def results(host: Host) -> list[Any]:
     return [line.get("tool_use_result") for line in host.seen if line["type"] == "user"]
 
 
-def test_what_is_said_around_a_tool_is_two_messages(host: Host) -> None:
+def test_text_before_and_after_a_tool_is_two_messages(host: Host) -> None:
     result = host.turn("say before\ntool Bash made it\nsay after")
     order = ["system/init", *CALL, *BLOCK, "assistant/text", *STOP, *BLOCK, "assistant/tool_use", *STOP, *END]
     assert kinds(host.seen) == [*order, "user/tool_result", *ANSWER, "result/success"]
@@ -101,7 +101,7 @@ def test_an_edit_outside_of_the_directory_fails(host: Host) -> None:
     assert results(host) == [f"Error: {shown['content']}"]
 
 
-def test_a_permission_that_is_given_lets_the_tool_run(host: Host) -> None:
+def test_a_granted_permission_lets_the_tool_run(host: Host) -> None:
     host.say("permit Deploy")
     request = host.asked()
     asked = request["request"]
@@ -123,9 +123,7 @@ def test_a_permission_that_is_given_lets_the_tool_run(host: Host) -> None:
         ({}, "Tool permission request failed: ZodError"),
     ],
 )
-def test_a_permission_that_is_not_given_fails_the_tool_and_the_turn_goes_on(
-    host: Host, response: Line, told: str
-) -> None:
+def test_a_denied_permission_fails_the_tool_and_the_turn_continues(host: Host, response: Line, told: str) -> None:
     host.say("permit Deploy")
     request = host.asked()
     host.answer(request, response)
@@ -140,7 +138,7 @@ def test_a_permission_that_is_not_given_fails_the_tool_and_the_turn_goes_on(
     assert host.turn("say on")["permission_denials"] == []
 
 
-def test_a_host_that_can_not_decide_says_so(host: Host) -> None:
+def test_an_error_response_of_the_host_fails_the_tool(host: Host) -> None:
     host.say("permit Deploy")
     failed = {"subtype": "error", "request_id": host.asked()["request_id"], "error": "host exploded"}
     host.send({"type": "control_response", "response": failed})
@@ -173,7 +171,7 @@ def test_an_interrupt_withdraws_the_question_first(host: Host, verb: str) -> Non
     assert host.turn("say on")["result"] == "on"
 
 
-def test_a_question_that_nobody_can_answer_any_more_fails(host: Host) -> None:
+def test_a_question_fails_when_it_can_no_longer_be_answered(host: Host) -> None:
     host.say("permit Deploy\npermit Again\nsay done")
     host.asked()
     host.close_input()
@@ -183,7 +181,7 @@ def test_a_question_that_nobody_can_answer_any_more_fails(host: Host) -> None:
     assert host.end() == 0
 
 
-def test_a_rule_for_the_session_is_not_asked_about_again(host: Host) -> None:
+def test_a_rule_added_by_an_answer_applies_to_later_requests(host: Host) -> None:
     host.say("permit Deploy")
     rule = {"type": "addRules", "rules": [{"toolName": "Deploy"}], "behavior": "allow", "destination": "session"}
     mode = {"type": "setMode", "mode": "acceptEdits", "destination": "session"}
@@ -252,7 +250,7 @@ def test_a_question_is_asked_in_every_mode(launch: Launch) -> None:
     assert host.asked()["request"]["tool_name"] == "AskUserQuestion"
 
 
-def test_recall_counts_what_a_transcript_told(launch: Launch) -> None:
+def test_recall_includes_messages_of_a_transcript(launch: Launch) -> None:
     session = str(uuid.uuid4())
     host = launch(*DRIVEN, "--session-id", session)
     entries = [Entry("user", 1, "", "hello"), Entry("assistant", 1, "other", "say no")]
@@ -301,14 +299,14 @@ def test_reject_resume_refuses_one_resume(launch: Launch) -> None:
     assert launch(*DRIVEN, "--resume", session).recalled() == ["reject-resume", "recall"]
 
 
-def test_crash_exits_at_once_with_its_code(launch: Launch) -> None:
+def test_crash_exits_immediately_with_its_code(launch: Launch) -> None:
     host = launch(*DRIVEN)
     host.say("say last words\ncrash 7\nsay never")
     assert [line["type"] for line in host.lines()][-1] == "stream_event"
     assert host.end() == 7
 
 
-def test_garbage_is_written_and_the_turn_goes_on(host: Host) -> None:
+def test_garbage_is_written_and_the_turn_continues(host: Host) -> None:
     assert host.turn("say before\ngarbage\nsay after")["result"] == "before\nafter"
     assert len(host.noise) > 5
     assert host.turn("say on")["result"] == "on"
@@ -342,7 +340,7 @@ def test_text_is_written_as_javascript_would(host: Host) -> None:
     assert host.noise == []
 
 
-def test_a_message_without_verbs_gets_a_friendly_answer(launch: Launch) -> None:
+def test_a_message_without_verbs_gets_a_greeting(launch: Launch) -> None:
     host = launch(*STREAMS, "--model", "m")
     assert "rehearsal agent** (`m`, mode `default`)" in host.turn("Hello?")["result"]
 

@@ -1,4 +1,4 @@
-"""`delegate` in both dialects: a sub-agent, told as the real programs tell theirs."""
+"""`delegate` in both dialects: a sub-agent, reported as the real programs report theirs."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,10 +26,10 @@ def inner(host: Host) -> list[Line]:
     return [line for line in host.seen if line.get("parent_tool_use_id")]
 
 
-def test_an_acp_sub_agent_has_its_call_as_the_parent_of_all_it_says_and_does(agent: Client, workdir: Path) -> None:
+def test_everything_of_an_acp_sub_agent_has_its_call_as_parent(agent: Client, workdir: Path) -> None:
     (workdir / "old.txt").touch()
     session = agent.open()
-    assert agent.prompt(session, MESSAGE)["result"]["stopReason"] == "end_turn"
+    assert agent.send_input(session, MESSAGE)["result"]["stopReason"] == "end_turn"
     started, command, edit = agent.updates("tool_call")
     assert (started["name"], started["kind"], started["title"]) == ("Agent", "think", "Look at the notes")
     assert "_meta" not in started
@@ -43,11 +43,11 @@ def test_an_acp_sub_agent_has_its_call_as_the_parent_of_all_it_says_and_does(age
     assert ends[0]["rawOutput"]["text"] == "old.txt"
     assert ends[1]["content"][0]["newText"] == (workdir / "reviewer.md").read_text()
     assert ends[2]["rawOutput"]["text"] == words[-1]["content"]["text"]
-    # Its words are none of the agent's.
+    # The sub-agent's text is not part of the agent's answer.
     assert '- assistant: "done"' in agent.say(session, "recite")
 
 
-def test_a_cancelled_acp_sub_agent_ends_what_it_has_open_first(agent: Client) -> None:
+def test_a_cancelled_acp_sub_agent_ends_its_open_tools_first(agent: Client) -> None:
     session = agent.open()
     request = agent.start(session, ENDLESS)
     agent.receive(lambda message: "parentToolUseId" in str(message) and "tool_call" in str(message))
@@ -58,7 +58,7 @@ def test_a_cancelled_acp_sub_agent_ends_what_it_has_open_first(agent: Client) ->
     assert ends == [child["toolCallId"], outer["toolCallId"]]
 
 
-def test_a_claude_sub_agent_is_told_in_the_real_ones_lines(host: Host, workdir: Path) -> None:
+def test_a_claude_sub_agent_writes_the_lines_of_the_real_one(host: Host, workdir: Path) -> None:
     result = host.turn(MESSAGE)
     assert kinds(host.seen) == [*BEGIN, *TOOL, *TOOL, *FINISH, *ANSWER, "result/success"]
     assert (result["result"], result["num_turns"]) == ("done", 2)
@@ -83,7 +83,7 @@ def test_a_claude_sub_agent_is_told_in_the_real_ones_lines(host: Host, workdir: 
     assert (workdir / "reviewer.md").read_text() == "rehearsed 1\n"
 
 
-def test_a_claude_host_that_asks_for_it_also_hears_a_sub_agents_words(host: Host) -> None:
+def test_a_claude_host_that_requests_it_also_receives_a_sub_agents_text(host: Host) -> None:
     host.control("initialize", forwardSubagentText=True)
     host.turn(MESSAGE)
     said = [line["message"]["content"][0] for line in inner(host) if line["type"] == "assistant"]
@@ -103,7 +103,7 @@ def test_an_interrupted_claude_sub_agent_is_rejected_and_its_own_tool_left_open(
     assert next(line["status"] for line in host.seen if line.get("subtype") == "task_notification") == "stopped"
 
 
-def test_a_sub_agent_that_can_not_write_says_so_and_the_turn_goes_on(host: Host) -> None:
+def test_a_sub_agent_that_can_not_write_reports_it_and_the_turn_continues(host: Host) -> None:
     assert host.turn("delegate ../out\nsay done")["result"] == "done"
     failed = [block for block in host.blocks("tool_result") if block.get("is_error")]
     assert len(failed) == 1 and "refused" in failed[0]["content"]

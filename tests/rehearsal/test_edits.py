@@ -7,14 +7,14 @@ import pytest
 from perdure.rehearsal.edits import FILE_LIMIT_BYTES, EditRefused, add_line
 
 
-def test_an_edit_makes_the_file_and_then_adds_to_it(tmp_path: Path) -> None:
+def test_an_edit_creates_the_file_and_then_appends_to_it(tmp_path: Path) -> None:
     first, second = add_line(str(tmp_path), "notes/a.txt"), add_line(str(tmp_path), "notes/a.txt")
     assert (first.old, first.new) == (None, "rehearsed 1\n")
     assert (second.old, second.new) == ("rehearsed 1\n", "rehearsed 1\nrehearsed 2\n")
     assert Path(second.path).read_text() == second.new
 
 
-def test_what_was_in_the_file_stays_as_it_was(tmp_path: Path) -> None:
+def test_existing_content_of_the_file_is_preserved(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_bytes(b"one\r\ntwo")
     add_line(str(tmp_path), "a.txt")
     assert (tmp_path / "a.txt").read_bytes() == b"one\r\ntwo\nrehearsed 1\n"
@@ -30,7 +30,7 @@ def test_an_edit_never_leaves_the_working_directory(tmp_path: Path, path: str) -
     assert sorted(one.name for one in tmp_path.iterdir()) == ["work"]
 
 
-def test_a_file_that_is_no_small_text_is_left_alone(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_small_text_is_not_edited(tmp_path: Path) -> None:
     (tmp_path / "binary").write_bytes(b"\xff\xfe")
     (tmp_path / "large").write_bytes(b"x" * (FILE_LIMIT_BYTES + 1))
     (tmp_path / "folder").mkdir()

@@ -14,7 +14,7 @@ def reopened(folder: Path, session: Session) -> Session:
     return again
 
 
-def test_what_was_heard_and_said_is_there_again(tmp_path: Path) -> None:
+def test_a_session_remembers_messages_and_answers(tmp_path: Path) -> None:
     session = Memory(str(tmp_path)).create("/srv")
     session.hear("one\n\ud800")
     session.answered("two", "end_turn")
@@ -23,7 +23,7 @@ def test_what_was_heard_and_said_is_there_again(tmp_path: Path) -> None:
     assert again.workdir == "/srv"
 
 
-def test_recall_lists_entries_of_transcripts_by_themselves(tmp_path: Path) -> None:
+def test_recall_lists_entries_of_transcripts_separately(tmp_path: Path) -> None:
     session = Memory(str(tmp_path)).create("/srv")
     entries = [Entry("user", 1, "", "first"), Entry("assistant", 1, "other", "no"), Entry("user", 2, "", "second")]
     session.hear(wrap(entries, "third"))

@@ -1,4 +1,4 @@
-"""Reading a message for verbs."""
+"""Parsing the verbs of a message."""
 
 import re
 from pathlib import Path
@@ -17,7 +17,7 @@ def obeyed(message: str) -> list[tuple[str, tuple[str, ...] | None]]:
     return [(instruction.verb.name, instruction.arguments) for instruction in parse(message)]
 
 
-def test_verbs_are_read_in_order_and_other_lines_are_remarks() -> None:
+def test_verbs_are_read_in_order_and_other_lines_are_comments() -> None:
     message = "Please do this:\n  say  hello  world \n\n- not a verb\nstream 3 10\nsaying\nSay no"
     assert obeyed(message) == [("say", ("hello  world",)), ("stream", ("3", "10"))]
 
@@ -37,31 +37,31 @@ def test_verbs_are_read_in_order_and_other_lines_are_remarks() -> None:
         ("say a\u2028b", ("a\u2028b",)),
     ],
 )
-def test_arguments_are_taken_apart(line: str, arguments: tuple[str, ...]) -> None:
+def test_arguments_are_split(line: str, arguments: tuple[str, ...]) -> None:
     assert [found for _, found in obeyed(line)] == [arguments]
 
 
 @pytest.mark.parametrize(
     "line", ["say", "stream x", "stream", "sleep well", "recall all", "usage 5", "permit a b", "big -1", "crash x"]
 )
-def test_a_verb_that_is_misused_is_answered_with_its_usage(line: str) -> None:
+def test_a_misused_verb_is_answered_with_its_usage(line: str) -> None:
     assert [found for _, found in obeyed(line)] == [None]
     said = "".join(getattr(act, "delta", "") for act in perform(line, SCENE))
     assert f"`{VERBS[line.split(maxsplit=1)[0]].usage}`" in said
 
 
 @given(st.text())
-def test_no_message_breaks_the_reading(message: str) -> None:
+def test_no_message_breaks_the_parser(message: str) -> None:
     assert all(instruction.verb.name in VERBS for instruction in parse(message))
 
 
-def test_every_verb_has_a_part_to_play() -> None:
+def test_every_verb_has_an_implementation() -> None:
     from perdure.rehearsal.script import _PARTS
 
     assert list(_PARTS) == list(VERBS)
 
 
-def test_the_friendly_answer_shows_only_verbs_that_exist() -> None:
+def test_the_greeting_shows_only_existing_verbs() -> None:
     answer = greeting("rehearsal-1", "ask")
     block = re.findall(r"```\n(.*?)```", answer, re.DOTALL)[0]
     assert [verb for verb, arguments in obeyed(block) if arguments is not None] == [
@@ -87,7 +87,7 @@ def test_a_paced_stream_waits_between_its_deltas_only() -> None:
     assert [isinstance(act, Wait) for act in acts] == [False, True, False, True, False]
 
 
-def test_nothing_of_an_edit_happens_before_it_is_asked_for(tmp_path: Path) -> None:
+def test_an_edit_is_not_made_before_its_act_is_taken(tmp_path: Path) -> None:
     performance = perform("edit a.txt", SCENE._replace(workdir=str(tmp_path)))
     next(performance)
     performance.close()

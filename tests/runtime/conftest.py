@@ -1,4 +1,4 @@
-"""What several tests of the runtime start from."""
+"""Fixtures for several runtime tests."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A server with jobs whose clock the test sets, and which can be stopped, cut off and started again."""
+"""A server with jobs, whose clock the test sets, and which can be stopped, cut off from its store and restarted."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -27,11 +27,11 @@ HOURLY: Json = {"name": "nightly", "message": "say done {run}", "cron": "0 * * *
 
 
 class Cut(StoreError):
-    """From here on the store takes nothing, as if its server had been killed."""
+    """The store refuses all writes from now on, as if its server had been killed."""
 
 
 class CutStore(SqliteStore):
-    """Takes so many writes, and then none: the last one is lost, or kept without anybody hearing of it."""
+    """Accepts a number of writes, then none. The last one is lost, or stored without a response."""
 
     left: int | None = None
     is_kept = False
@@ -61,7 +61,7 @@ class CutStore(SqliteStore):
 
 
 class Stage:
-    """A data directory, a clock, and a server on it that can be stopped and started."""
+    """A data directory, a clock, and a server that can be stopped and started."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -96,12 +96,12 @@ class Stage:
         return str(made["id"])
 
     def at(self, moment: float) -> None:
-        """What time it is, and somebody notices."""
+        """Set the clock and wake the scheduler."""
         self.time = moment
         self.engine.scheduler.wake()
 
     async def runs(self, job: str = "nightly") -> list[Json]:
-        """Oldest first."""
+        """The job's runs, oldest first."""
         found, _ = await self.engine.jobs.runs(job, 1_000, None)
         return found[::-1]
 
@@ -109,14 +109,14 @@ class Stage:
         return await eventually(lambda: self.runs(job), ready)
 
     async def until_over(self, number: int, job: str = "nightly") -> list[Json]:
-        """Until so many runs are there, and all of them have ended."""
+        """Wait until there are this many runs and all have ended."""
         return await self.until(lambda runs: len(runs) >= number and all(run["state"] == "ended" for run in runs), job)
 
     async def until_begun(self, number: int = 1) -> list[Json]:
         return await self.until(lambda runs: sum(run["state"] == "running" for run in runs) >= number)
 
     async def said(self, session_id: str) -> list[str]:
-        """The messages that a session was sent."""
+        """The messages that were sent to a session."""
         rows = await self.store.read(session_id, 0, limit=10_000)
         events = [ev.decode(row.body) for row in rows if row.type == "user_message"]
         return [event.text for event in events if isinstance(event, ev.UserMessage)]

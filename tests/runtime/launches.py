@@ -1,4 +1,4 @@
-"""Real launches for tests: starts them, follows their output, and leaves no process behind."""
+"""Real launches for tests: start them, follow their output, and leave no process behind."""
 
 import asyncio
 import errno
@@ -24,7 +24,7 @@ def python(code: str) -> list[str]:
     return [sys.executable, "-I", "-S", "-u", "-c", code]
 
 
-# Starts a child in its own session that ignores SIGTERM, says its pid, and then does what it is told.
+# Starts a child in its own process session that ignores SIGTERM, prints its pid, and continues with the test's code.
 WITH_GRANDCHILD = """
 import os, signal, sys, time
 ready, child_ready = os.pipe()
@@ -45,7 +45,7 @@ print(os.read(ready, 64).decode(), flush=True)
 
 
 class Followed:
-    """A launch whose output is collected as it comes, and acknowledged unless the test keeps that for itself."""
+    """A launch whose output is collected as it arrives, and acknowledged unless the test does that itself."""
 
     def __init__(self, launch: Launch, acknowledges: bool = True) -> None:
         self.launch = launch
@@ -96,7 +96,7 @@ class Followed:
 
 
 class Launches:
-    """Makes launches in one root folder, and ends all that is left of them."""
+    """Creates launches in one root folder, and ends whatever is left of them."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -151,7 +151,7 @@ async def launching(root: Path) -> AsyncIterator[Launches]:
 
 
 def append_raw(launch: Launch, data: bytes) -> None:
-    """What a server leaves that dies inside its write, or before it pokes the keeper."""
+    """Append to `in` as a server does that dies during its write, or before it notifies the keeper."""
     with open(launch.folder / "in", "ab") as file:
         file.write(data)
 
@@ -182,7 +182,7 @@ def peak_rss_bytes(pid: int | None) -> int:
 
 
 async def until_true(condition: Callable[[], bool]) -> None:
-    """For what sends no event: a file of another process, a process table."""
+    """Poll for a condition that has no event, such as another process's file or the process table."""
     async with asyncio.timeout(WAIT_S):
         while True:
             if condition():
@@ -191,7 +191,7 @@ async def until_true(condition: Callable[[], bool]) -> None:
 
 
 async def until_dead(pid: int) -> None:
-    """Also right for a zombie, which nobody may have reaped yet."""
+    """Wait until a process is dead; a zombie that nobody has reaped counts as dead."""
     try:
         pin = os.pidfd_open(pid)
     except ProcessLookupError:

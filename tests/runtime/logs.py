@@ -1,4 +1,4 @@
-"""Logs over a store, as servers have them: each a node that may own sessions."""
+"""Logs on a store, as servers have them: each is a node that may own sessions."""
 
 import secrets
 
@@ -8,8 +8,8 @@ from perdure.stores.wakeups import Wakeups
 
 
 def node_id() -> str:
-    """Of a server that starts agents: it ends what carries its name, so no two that run at the same time may share
-    it."""
+    """A unique node id for a server that starts agents. It ends processes marked with its id, so no two servers at the
+    same time may share one."""
     return f"here{secrets.token_hex(4)}"
 
 

@@ -1,4 +1,4 @@
-"""Little programs that stand for agents: real files that are really run."""
+"""Small scripts in place of agents: real files that are executed."""
 
 import os
 from pathlib import Path
@@ -13,7 +13,7 @@ def program(path: Path, body: str) -> Path:
 
 
 def claude(path: Path, version: str = "2.1.197", more: str = "") -> Path:
-    """A Claude Code that tells its version, and counts how often it was asked for it in a file beside it."""
+    """A fake Claude Code that prints its version, and counts these calls in a file beside it."""
     counts = f'case "$*" in *--version) echo asked >> "{path}.asked";; esac'
     return program(path, f'{counts}\n{more}\necho "{version} (Claude Code)"')
 
@@ -24,6 +24,6 @@ def times_asked(path: Path) -> int:
 
 
 def touched(path: Path) -> None:
-    """As an update would: the same path, another file."""
+    """Replace the file at the same path, as an update does."""
     found = path.stat()
     os.utime(path, ns=(found.st_atime_ns, found.st_mtime_ns + 1_000_000_000))

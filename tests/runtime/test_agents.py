@@ -1,4 +1,4 @@
-"""The agents of a machine: which are found, which can be started, what they are given. Programs are real scripts."""
+"""The agents of a machine: which are found, which can be started, and their environment. Programs are real scripts."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -49,7 +49,7 @@ def state_of(agents: Agents, name: str = "claude") -> str:
 # Claude Code ------------------------------------------------------------------------------------------------------
 
 
-def test_claude_is_offered_where_it_is_missing_and_says_how_to_install_it(make: Make) -> None:
+def test_a_missing_claude_is_listed_with_how_to_install_it(make: Make) -> None:
     agents = make()
     shown = agents.public("claude")
     assert shown["state"] == "missing"
@@ -96,7 +96,7 @@ async def test_a_section_with_only_a_command_keeps_the_driver_and_looks_nowhere_
 
 @pytest.mark.parametrize("place", [".local/bin/claude", ".claude/local/claude", ".npm-global/bin/claude"])
 @pytest.mark.parametrize("name", ["claude", "mine"])
-async def test_the_bare_name_is_found_as_the_built_in_search_finds_it(
+async def test_a_bare_name_is_searched_for_like_the_built_in_agent(
     make: Make, tmp_path: Path, place: str, name: str
 ) -> None:
     installed = claude(tmp_path / "home" / place)
@@ -104,7 +104,7 @@ async def test_the_bare_name_is_found_as_the_built_in_search_finds_it(
     assert await agents.ready(name) == Program(str(installed), ["--verbose"])
 
 
-def test_what_a_section_leaves_out_is_what_is_known_of_the_agent(make: Make, bin_path: Path) -> None:
+def test_missing_settings_of_a_section_come_from_the_known_agent(make: Make, bin_path: Path) -> None:
     agents = make(
         rehearsal={"env": {"MORE": "1"}},
         codex={"env": {"OPENAI_API_KEY": "k"}},
@@ -119,7 +119,7 @@ def test_what_a_section_leaves_out_is_what_is_known_of_the_agent(make: Make, bin
     assert make(codex={"mode": "auto"}).settings("codex").command == ["codex-acp"]
 
 
-def test_a_section_with_driver_and_command_is_taken_as_it_is(make: Make) -> None:
+def test_a_section_with_driver_and_command_gets_no_defaults(make: Make) -> None:
     codex = make(codex={"driver": "acp", "command": ["codex-acp"]}).settings("codex")
     assert (codex.mode, codex.env, codex.fallbacks) == (None, {}, [])
 
@@ -128,30 +128,32 @@ def test_a_section_with_driver_and_command_is_taken_as_it_is(make: Make) -> None
     ("section", "missing"),
     [({"env": {"A": "b"}}, "driver"), ({"driver": "acp"}, "command"), ({"command": ["x"]}, "driver")],
 )
-def test_an_unknown_agent_that_leaves_something_out_is_named(make: Make, section: dict[str, Any], missing: str) -> None:
+def test_an_incomplete_section_of_an_unknown_agent_is_reported(
+    make: Make, section: dict[str, Any], missing: str
+) -> None:
     with pytest.raises(ConfigError, match=rf"perdure\.toml: agents\.mine\.{missing} is missing\."):
         make(mine=section)
     with pytest.raises(ConfigError, match=r"agents\.claude: shared is only for agents with driver acp"):
         make(claude={"shared": True})
 
 
-async def test_a_configured_home_is_the_one_that_a_tilde_means(make: Make, tmp_path: Path) -> None:
+async def test_a_tilde_means_the_configured_home(make: Make, tmp_path: Path) -> None:
     installed = claude(tmp_path / "other/bin/claude")
     agents = make(mine={"driver": "claude", "command": ["~/bin/claude", "~"], "env": {"HOME": str(tmp_path / "other")}})
     assert agents.program("mine") == Program(str(installed), [str(tmp_path / "other")])
 
 
-async def test_a_configured_agent_that_is_missing_says_so_in_its_own_words(make: Make) -> None:
+async def test_a_missing_agent_says_to_install_it_or_correct_its_command(make: Make) -> None:
     agents = make(claude={"driver": "claude", "command": ["no-such-claude"]})
     assert agents.public("claude")["reason"] == (
         "'no-such-claude' was not found. Install it, or correct its command in perdure.toml."
     )
 
 
-# Asking -------------------------------------------------------------------------------------------------------------
+# Probing ------------------------------------------------------------------------------------------------------------
 
 
-async def test_a_good_answer_is_asked_for_once_and_again_after_an_update(make: Make, bin_path: Path) -> None:
+async def test_a_good_program_is_probed_once_and_again_after_an_update(make: Make, bin_path: Path) -> None:
     path = claude(bin_path / "claude")
     agents = make()
     for _ in range(3):
@@ -164,7 +166,7 @@ async def test_a_good_answer_is_asked_for_once_and_again_after_an_update(make: M
     assert (times_asked(path), agents.public("claude")["version"]) == (2, "2.1.325")
 
 
-async def test_a_program_that_failed_once_is_asked_again_before_it_is_refused(make: Make, bin_path: Path) -> None:
+async def test_a_program_that_failed_once_is_probed_again_before_it_is_refused(make: Make, bin_path: Path) -> None:
     path = claude(bin_path / "claude", more=f'test -e "{bin_path}/well" || exit 1')
     agents = make()
     await agents.probe()
@@ -187,7 +189,7 @@ async def test_the_same_runner_with_other_arguments_is_another_program(make: Mak
 
 
 @pytest.mark.parametrize("first", ["echo 1.0.0", "exit 1"], ids=["too old", "broken"])
-async def test_a_fallback_is_taken_where_the_first_program_is_unfit(make: Make, bin_path: Path, first: str) -> None:
+async def test_a_fallback_is_used_if_the_first_program_is_unusable(make: Make, bin_path: Path, first: str) -> None:
     program(bin_path / "claude", first)
     good = claude(bin_path / "good")
     agents = make(claude={"driver": "claude", "command": ["claude"], "fallbacks": [["nowhere"], ["good", "-x"]]})
@@ -195,7 +197,7 @@ async def test_a_fallback_is_taken_where_the_first_program_is_unfit(make: Make, 
     assert (state_of(agents), agents.public("claude")["version"]) == ("ready", "2.1.197")
 
 
-async def test_where_all_programs_are_unfit_the_first_says_why(make: Make, bin_path: Path) -> None:
+async def test_if_all_programs_are_unusable_the_first_gives_the_reason(make: Make, bin_path: Path) -> None:
     program(bin_path / "claude", "echo 1.0.0")
     program(bin_path / "other", "exit 1")
     agents = make(claude={"driver": "claude", "command": ["claude"], "fallbacks": [["other"]]})
@@ -203,14 +205,14 @@ async def test_where_all_programs_are_unfit_the_first_says_why(make: Make, bin_p
         await agents.ready("claude")
 
 
-async def test_what_was_learnt_is_kept_for_the_next_server_but_no_bad_moment(
+async def test_probe_results_are_stored_for_the_next_server_but_temporary_failures_are_not(
     make: Make, bin_path: Path, tmp_path: Path
 ) -> None:
     path = claude(bin_path / "claude", more=f'test -e "{bin_path}/well" || exit 1')
     old = claude(bin_path / "old", "1.0.0")
 
     async def served() -> dict[str, str]:
-        """A server's life, as far as agents are concerned: what is known of them at its end."""
+        """One server run, as far as agents are concerned. Returns what is known about them at its end."""
         store = SqliteStore(tmp_path / "perdure.db")
         await store.open()
         await store.claim()
@@ -232,7 +234,7 @@ async def test_what_was_learnt_is_kept_for_the_next_server_but_no_bad_moment(
 
 
 async def test_an_update_by_the_native_installer_keeps_native_sessions(make: Make, tmp_path: Path) -> None:
-    """It links `claude` to a file that is named after the version."""
+    """The native installer links `claude` to a file that is named after the version."""
     versions, link = tmp_path / "versions", tmp_path / "home/.local/bin/claude"
     link.parent.mkdir(parents=True)
     link.symlink_to(claude(versions / "2.1.197"))
@@ -257,21 +259,36 @@ async def test_another_program_or_other_arguments_end_native_sessions(make: Make
     assert len({agents.facts(name, "/").fingerprint for name in "abc"}) == 3
 
 
-# What is known of a login -----------------------------------------------------------------------------------------
+# Login state ------------------------------------------------------------------------------------------------------
 
 
 def opened(**capabilities: Any) -> SessionOpened:
     return SessionOpened("native", resumed=False, capabilities=capabilities)
 
 
-def test_an_agent_that_says_at_its_start_that_nobody_is_logged_in_needs_a_login(make: Make, bin_path: Path) -> None:
+def test_an_agent_that_reports_a_missing_login_at_startup_needs_a_login(make: Make, bin_path: Path) -> None:
     claude(bin_path / "claude")
     agents = make()
     agents.abilities["claude"] = Abilities().after(opened(logged_in=False))
     shown = agents.public("claude")
     assert shown["state"] == "needs_login" and "/login" in shown["reason"]
-    # It may be started all the same: how else would it be found out that somebody logged in?
+    # It can still be started, because only that shows whether a login exists now.
     assert agents.require("claude")
+
+
+def test_a_missing_login_that_an_earlier_version_stored_is_shown_with_the_same_advice(
+    make: Make, bin_path: Path
+) -> None:
+    claude(bin_path / "claude")
+    agents = make()
+    agents.abilities["claude"] = Abilities().after(opened(logged_in=False))
+    shown = agents.public("claude")
+    stored = (
+        b'{"login_problem":"Nobody is logged in: start `claude` in a terminal and enter /login, or give it a key in its'
+        b' env.","refused_at_start":true}'
+    )
+    agents.abilities["claude"] = msgspec.json.decode(stored, type=Abilities)
+    assert agents.public("claude")["reason"] == shown["reason"]
 
 
 def problem_after(*facts: SessionOpened | StartFailed | TurnFinished) -> str | None:
@@ -281,7 +298,7 @@ def problem_after(*facts: SessionOpened | StartFailed | TurnFinished) -> str | N
     return known.login_problem
 
 
-def test_a_login_is_good_again_when_what_it_kept_from_happening_happens() -> None:
+def test_a_login_problem_ends_when_the_agent_works_again() -> None:
     refused, expired = StartFailed("needs_login", "Sign in."), TurnFinished(1, "failed", "needs_login", "expired")
     assert problem_after(opened(logged_in=False), opened(logged_in=True)) is None
     assert problem_after(refused, opened()) is None
@@ -289,14 +306,14 @@ def test_a_login_is_good_again_when_what_it_kept_from_happening_happens() -> Non
     assert problem_after(expired, opened(), TurnFinished(2, "end_turn")) is None
 
 
-def test_another_failure_says_nothing_of_a_login() -> None:
+def test_other_failures_say_nothing_about_the_login() -> None:
     refused, expired = StartFailed("needs_login", "Sign in."), TurnFinished(1, "failed", "needs_login", "expired")
     assert problem_after(refused, StartFailed("protocol", "odd")) == "Sign in."
     assert problem_after(expired, TurnFinished(2, "failed", "api_unavailable", "busy")) == "expired"
     assert problem_after(expired, TurnFinished(2, "cancelled")) == "expired"
 
 
-def test_what_an_agent_adds_later_does_not_take_its_models_away() -> None:
+def test_later_reports_of_an_agent_do_not_remove_its_models() -> None:
     first = Abilities().after(SessionOpened("native", False, models={"a": 1}, modes={"b": 2}))
     later = first.after(opened(version="2.1.325", features=["x"]))
     assert (later.models, later.modes, later.version) == ({"a": 1}, {"b": 2}, "2.1.325")
@@ -315,7 +332,7 @@ def test_agents_that_are_installed_are_offered_and_others_are_not(make: Make, bi
         agents.settings("gemini")
 
 
-async def test_a_known_acp_agent_tells_its_version_without_being_started(make: Make, bin_path: Path) -> None:
+async def test_the_version_of_a_known_acp_agent_is_read_without_a_session(make: Make, bin_path: Path) -> None:
     program(bin_path / "gemini", 'test "$*" = --version && echo 0.61.0')
     agents = make()
     await agents.probe()
@@ -323,7 +340,7 @@ async def test_a_known_acp_agent_tells_its_version_without_being_started(make: M
     assert (shown["state"], shown["version"]) == ("ready", "0.61.0")
 
 
-async def test_an_acp_agent_that_does_not_tell_its_version_can_be_used(make: Make, bin_path: Path) -> None:
+async def test_an_acp_agent_without_a_version_can_be_used(make: Make, bin_path: Path) -> None:
     path = claude(bin_path / "gemini", more="exit 1")
     agents = make()
     await agents.probe()
@@ -333,7 +350,7 @@ async def test_an_acp_agent_that_does_not_tell_its_version_can_be_used(make: Mak
     assert times_asked(path) == 1
 
 
-async def test_a_program_of_an_unknown_name_is_never_run_to_ask_for_its_version(make: Make, bin_path: Path) -> None:
+async def test_an_unknown_program_is_never_run_to_get_its_version(make: Make, bin_path: Path) -> None:
     path = program(bin_path / "mine", f'touch "{bin_path}/started"')
     agents = make(mine={"driver": "acp", "command": ["mine", "serve"]})
     await agents.probe()
@@ -341,7 +358,7 @@ async def test_a_program_of_an_unknown_name_is_never_run_to_ask_for_its_version(
     assert not (bin_path / "started").exists()
 
 
-def test_the_catalogue_says_for_each_agent_how_to_get_it_and_what_is_offered(make: Make) -> None:
+def test_the_catalogue_says_how_to_get_each_agent_and_which_are_offered(make: Make) -> None:
     listed = {entry["name"]: entry for entry in make().catalogue()}
     assert set(listed) == set(CATALOGUE)
     for entry in listed.values():
@@ -349,7 +366,7 @@ def test_the_catalogue_says_for_each_agent_how_to_get_it_and_what_is_offered(mak
     assert [name for name, entry in listed.items() if entry["offered"]] == ["claude"]
 
 
-def test_what_npx_and_uvx_fetch_is_pinned_to_a_version() -> None:
+def test_packages_for_npx_and_uvx_are_pinned_to_a_version() -> None:
     for entry in CATALOGUE.values():
         if entry.command[0] == "npx":
             assert entry.command[1] == "-y" and entry.command[2].rpartition("@")[2][0].isdigit(), entry.name
@@ -357,10 +374,10 @@ def test_what_npx_and_uvx_fetch_is_pinned_to_a_version() -> None:
             assert entry.command[1] == "--from" and entry.command[2].rpartition("==")[2][0].isdigit(), entry.name
 
 
-# What an agent is given -------------------------------------------------------------------------------------------
+# Environment ------------------------------------------------------------------------------------------------------
 
 
-def test_an_agent_is_told_of_the_proxy_and_of_no_key(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_agent_gets_the_proxy_settings_but_no_key(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     proxies = {"HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy"}
     for name in (*proxies, "ANTHROPIC_API_KEY"):
         monkeypatch.setenv(name, f"value of {name}")
@@ -372,7 +389,7 @@ def test_an_agent_is_told_of_the_proxy_and_of_no_key(make: Make, monkeypatch: py
 # Reading perdure.toml again -----------------------------------------------------------------------------------------
 
 
-def test_agents_that_were_added_to_the_file_are_taken_while_the_server_runs(tmp_path: Path, bin_path: Path) -> None:
+def test_agents_added_to_the_file_are_loaded_while_the_server_runs(tmp_path: Path, bin_path: Path) -> None:
     file = tmp_path / "perdure.toml"
     agents = Agents({}, tmp_path, None, config_path=file)
     file.write_text('[agents.mine]\ndriver = "acp"\ncommand = ["sh"]\n')
@@ -387,6 +404,6 @@ def test_agents_that_were_added_to_the_file_are_taken_while_the_server_runs(tmp_
     assert "mine" not in agents.names()
 
 
-def test_a_server_without_a_file_has_none_to_read_again(make: Make) -> None:
+def test_a_server_without_a_file_has_nothing_to_reload(make: Make) -> None:
     with pytest.raises(Refused, match=r"perdure\.toml"):
         make().reload()

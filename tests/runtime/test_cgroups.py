@@ -1,4 +1,4 @@
-"""Control groups: where they can be made, whose a process is, and that a daemon can't hide from its launch in them."""
+"""Control groups: where they can be created, which launch a process is in, and that a daemon can't hide from it."""
 
 import asyncio
 import json
@@ -15,12 +15,12 @@ from perdure.runtime.keeping import cgroups, processes
 from perdure.runtime.keeping.cgroups import Base, ControlGroups, bases, launch_in
 from perdure.runtime.keeping.launch import Launch
 from perdure.runtime.log.quarantine import Quarantine
-from perdure.stores.base import Checkpoint
+from perdure.stores.base import LaunchProgress
 from perdure.surfaces.cli.checks import check_keeper
 from tests.runtime.launches import WAIT_S, Followed, Launches, launching, python, until_dead
 
 NOBODY = 65534
-# A daemon as they are made: two forks, a session of its own, and here also an environment of its own.
+# A typical daemon: two forks, its own process session, and here also a new environment.
 WITH_DAEMON = """
 import os, sys, time
 ready, said = os.pipe()
@@ -41,7 +41,7 @@ time.sleep(600)
 
 
 def place(version: int) -> Path:
-    """A group in which groups can be made, or the test is skipped with the reason."""
+    """A group in which groups can be created. Skips the test if there is none."""
     found = [base for base in cgroups.here() if base.version == version]
     if not found:
         pytest.skip(f"no control groups of version {version} are mounted")
@@ -76,7 +76,7 @@ async def test_a_daemon_with_an_empty_or_forged_environment_is_ended_after_its_k
         assert launch.launch_id in processes.marks_of(daemon)
         launch.kill_keeper()
         assert await launch.wait_gone(WAIT_S)
-        os.kill(daemon, 0)  # the system ends only the agent with its keeper
+        os.kill(daemon, 0)  # the system ends only the agent, not its children, together with the keeper
         assert await processes.end_marked([launch.launch_id], 0.2) == []
         await until_dead(daemon)
     await launch.forget()
@@ -97,8 +97,8 @@ async def test_a_keeper_ends_what_is_in_its_group_and_removes_it(launches: Launc
 
 @pytest.mark.needs("linux", "root")
 @pytest.mark.parametrize("version", [1, 2])
-def test_a_daemon_that_hides_its_environment_is_found_and_ended_by_its_user(version: int) -> None:
-    """As ssh-agent and gpg-agent do. To the system a process that has changed its user is one that keeps secrets."""
+def test_a_daemon_with_a_hidden_environment_is_found_and_ended_by_its_user(version: int) -> None:
+    """As ssh-agent and gpg-agent do. The kernel hides the environment of a process that has changed its user."""
     launch_id = f"test-{os.getpid()}"
     group = place(version) / f"perdure-{launch_id}"
     group.mkdir()
@@ -129,7 +129,8 @@ def test_a_daemon_that_hides_its_environment_is_found_and_ended_by_its_user(vers
 
 
 def as_nobody(act: Callable[[], None]) -> int:
-    """The pid of a process of another user that does this, and nothing of what pytest would do next."""
+    """Run a function in a forked process of another user, which then exits without running pytest's cleanup. Returns
+    its pid."""
     child = os.fork()
     if child == 0:
         try:
@@ -144,7 +145,7 @@ def as_nobody(act: Callable[[], None]) -> int:
 
 @pytest.mark.needs("linux")
 async def test_without_a_group_such_a_daemon_is_not_found(launches: Launches) -> None:
-    """What `perdure doctor` warns of."""
+    """`perdure doctor` warns of this."""
     async with Followed(launches.create(python(WITH_DAEMON))) as followed:
         daemon = await daemon_of(followed)
         try:
@@ -159,11 +160,11 @@ def test_a_group_with_groups_inside_is_removed_and_one_with_a_process_is_not(ver
     group = place(version) / f"perdure-test-{os.getpid()}"
     (group / "inner" / "most").mkdir(parents=True)
     assert cgroups.remove(group) and not group.exists()
-    assert cgroups.remove(group), "what is gone is removed"
+    assert cgroups.remove(group), "a missing group counts as removed"
 
 
 @pytest.mark.needs("linux")
-def test_groups_of_launches_that_are_over_are_swept_and_others_are_not() -> None:
+def test_only_groups_of_finished_launches_are_swept() -> None:
     groups = ControlGroups()
     groups.start()
     ours, others = f"test{os.getpid()}", f"other{os.getpid()}"
@@ -179,7 +180,7 @@ def test_groups_of_launches_that_are_over_are_swept_and_others_are_not() -> None
 
 
 @pytest.mark.needs("linux", "root")
-def test_without_rights_there_are_no_groups_and_doctor_says_what_that_means() -> None:
+def test_without_permission_there_are_no_groups_and_doctor_explains_the_consequences() -> None:
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
@@ -194,24 +195,24 @@ def test_without_rights_there_are_no_groups_and_doctor_says_what_that_means() ->
     with open(reading) as said:
         told = said.read()
     os.waitpid(child, 0)
-    assert told.startswith("None warning can't be used (")
+    assert told.startswith("None warning not usable (")
     assert "Permission denied" in told and "Delegate=yes" in told
 
 
 @pytest.mark.needs("linux")
-def test_doctor_says_what_the_server_has_found_not_what_its_own_shell_could_do(tmp_path: Path) -> None:
+def test_doctor_reports_the_groups_of_the_server_not_of_its_own_shell(tmp_path: Path) -> None:
     def said(note: dict[str, object]) -> str:
         (tmp_path / "server.json").write_text(json.dumps({"control_groups": note}))
         found = next(one for one in check_keeper(tmp_path) if one.about == "control groups")
         return f"{found.level} {found.what}"
 
     assert said({"folder": "/groups/of/the/service", "version": 2, "reason": ""}).startswith("ok version 2, /groups/of")
-    assert said({"folder": None, "version": None, "reason": "no rights"}).startswith(
-        "warning can't be used (no rights)"
-    )
+    assert said({"folder": None, "version": None, "reason": "no rights"}).startswith("warning not usable (no rights)")
 
 
-async def test_the_loop_goes_on_while_a_group_is_not_free_yet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_removing_a_busy_group_does_not_block_the_event_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     waiting, goes_on = asyncio.Event(), threading.Event()
     saw: list[bool] = []
     loop = asyncio.get_running_loop()
@@ -235,7 +236,7 @@ async def test_the_loop_goes_on_while_a_group_is_not_free_yet(tmp_path: Path, mo
     monkeypatch.setattr(cgroups, "time", SimpleNamespace(sleep=wait))
     quarantine = Quarantine()
     quarantine.open(tmp_path / "quarantine")
-    row = Checkpoint("second", "session", "agent", "claude", "gone", 0, 0, 0, [], b"")
+    row = LaunchProgress("second", "session", "agent", "claude", "gone", 0, 0, 0, [], b"")
     for end in (over("first").forget(), quarantine.set_aside(row, over("second"), "cut")):
         waiting.clear()
         goes_on.clear()
@@ -243,12 +244,12 @@ async def test_the_loop_goes_on_while_a_group_is_not_free_yet(tmp_path: Path, mo
         async with asyncio.timeout(2 * WAIT_S), asyncio.TaskGroup() as tasks:
             tasks.create_task(noticed())
             tasks.create_task(end)
-        assert saw == [True] * (cgroups.REMOVE_TRIES - 1), "and after the last try nothing is waited for"
+        assert saw == [True] * (cgroups.REMOVE_TRIES - 1), "there is no wait after the last attempt"
     assert not (tmp_path / "first").exists()
     assert (tmp_path / "quarantine" / "second" / "spec.json").exists()
 
 
-def test_a_launch_removes_no_group_but_its_own(tmp_path: Path) -> None:
+def test_a_launch_removes_only_its_own_group(tmp_path: Path) -> None:
     other = tmp_path / "perdure-other"
     other.mkdir()
     launch = tmp_path / "mine"
@@ -282,7 +283,7 @@ def test_the_group_of_a_launch_whose_folder_is_gone_is_found_by_its_name(tmp_pat
         (b"", None),
     ],
 )
-def test_a_process_belongs_to_the_launch_that_its_group_is_called_after(
+def test_a_process_belongs_to_the_launch_that_its_group_is_named_after(
     membership: bytes, launch_id: str | None
 ) -> None:
     assert launch_in(membership) == launch_id
@@ -325,5 +326,5 @@ HYBRID = """\
         ("nonsense\n - \n", "nonsense", []),
     ],
 )
-def test_groups_are_made_below_the_servers_own(mounts: str, membership: str, found: list[Base]) -> None:
+def test_groups_are_created_below_the_servers_own(mounts: str, membership: str, found: list[Base]) -> None:
     assert list(bases(mounts, membership)) == found

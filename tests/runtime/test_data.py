@@ -1,4 +1,4 @@
-"""The data directory: one server, private files, an epoch that moves only when numbers may have been given twice."""
+"""The data directory: one server, private files, and an epoch that changes only if numbers may have been used twice."""
 
 import json
 import shutil
@@ -13,7 +13,7 @@ from perdure.runtime.data import directory as module
 from perdure.runtime.data.directory import FILES, FOLDERS, DataDirectory, DataError
 
 
-def test_a_second_server_is_refused_and_told_where_the_first_one_listens(tmp_path: Path) -> None:
+def test_a_second_server_is_refused_with_the_address_of_the_first(tmp_path: Path) -> None:
     first, second = DataDirectory(tmp_path / "d"), DataDirectory(tmp_path / "d")
     first.open()
     first.write("server.json", json.dumps({"pid": 7, "url": "http://127.0.0.1:1"}))
@@ -30,13 +30,13 @@ def test_a_directory_on_a_network_file_system_is_refused(tmp_path: Path, monkeyp
         DataDirectory(tmp_path).open()
 
 
-def test_a_directory_that_cannot_be_made_says_what_to_do(tmp_path: Path) -> None:
+def test_a_directory_that_can_not_be_created_is_reported_with_what_to_do(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(DataError, match="--data"):
         DataDirectory(tmp_path / "file" / "data").open()
 
 
-def test_the_token_is_made_once_and_readable_by_its_owner_only(tmp_path: Path) -> None:
+def test_the_token_is_generated_once_and_readable_by_its_owner_only(tmp_path: Path) -> None:
     directory = DataDirectory(tmp_path)
     made = directory.token(None)
     assert len(made) >= 32
@@ -44,14 +44,14 @@ def test_the_token_is_made_once_and_readable_by_its_owner_only(tmp_path: Path) -
     assert stat.S_IMODE((tmp_path / "token").stat().st_mode) == 0o600
 
 
-def test_a_given_token_is_kept_so_that_the_command_line_finds_it(tmp_path: Path) -> None:
+def test_a_given_token_is_saved_so_that_the_command_line_finds_it(tmp_path: Path) -> None:
     directory = DataDirectory(tmp_path)
     directory.token(None)
     assert directory.token("chosen-by-somebody") == "chosen-by-somebody"
     assert directory.token(None) == "chosen-by-somebody"
 
 
-def test_the_epoch_stays_over_restarts_and_kills(tmp_path: Path) -> None:
+def test_the_epoch_survives_restarts_and_kills(tmp_path: Path) -> None:
     directory = DataDirectory(tmp_path)
     assert directory.epoch(1) == 0
     assert directory.epoch(2) == 0
@@ -59,7 +59,7 @@ def test_the_epoch_stays_over_restarts_and_kills(tmp_path: Path) -> None:
     assert directory.epoch(3) == 0
 
 
-def test_the_epoch_moves_after_a_reboot_that_no_server_saw_coming(
+def test_the_epoch_changes_after_a_reboot_without_a_clean_shutdown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     directory = DataDirectory(tmp_path)
@@ -79,18 +79,18 @@ def test_the_epoch_moves_after_a_reboot_that_no_server_saw_coming(
         for number in (b"-1", b'"4"', b"1e300")
     ],
 )
-def test_a_boot_file_that_can_not_be_read_counts_as_an_unclean_end(tmp_path: Path, found: bytes) -> None:
+def test_an_unreadable_boot_file_counts_as_an_unclean_shutdown(tmp_path: Path, found: bytes) -> None:
     directory = DataDirectory(tmp_path)
     (tmp_path / "boot.json").write_bytes(found)
     moved = directory.epoch(9)
-    # Higher than any before, which can't be known: it moves once at most with each server.
+    # The generation: no earlier epoch can be higher, as it increases at most once per server start.
     assert moved == 9
     assert directory.epoch(10) == moved
 
 
 @settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(name=st.sampled_from(["token", "install", "boot.json", "server.json"]), content=st.binary(max_size=60))
-def test_whatever_a_small_file_holds_it_is_used_or_refused_with_what_to_do(
+def test_any_content_of_a_small_file_is_used_or_refused_with_what_to_do(
     tmp_path: Path, name: str, content: bytes
 ) -> None:
     directory = DataDirectory(tmp_path)
@@ -108,7 +108,7 @@ def test_whatever_a_small_file_holds_it_is_used_or_refused_with_what_to_do(
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_a_folder_in_the_place_of_a_file_is_named_and_left_alone(tmp_path: Path, name: str) -> None:
+def test_a_folder_in_place_of_a_file_is_reported_and_left_alone(tmp_path: Path, name: str) -> None:
     (tmp_path / name / "inside").mkdir(parents=True)
     tmp_path.chmod(0o700)
     with pytest.raises(DataError, match=rf"/{name} must be a file.*Move it away"):
@@ -118,7 +118,7 @@ def test_a_folder_in_the_place_of_a_file_is_named_and_left_alone(tmp_path: Path,
 
 @pytest.mark.parametrize("name", FOLDERS)
 @pytest.mark.parametrize("is_link", [False, True])
-def test_a_file_or_a_broken_link_in_the_place_of_a_folder_is_named_and_left_alone(
+def test_a_file_or_a_broken_link_in_place_of_a_folder_is_reported_and_left_alone(
     tmp_path: Path, name: str, is_link: bool
 ) -> None:
     (tmp_path / name).symlink_to("/no/such/place") if is_link else (tmp_path / name).write_text("mine")
@@ -128,7 +128,7 @@ def test_a_file_or_a_broken_link_in_the_place_of_a_folder_is_named_and_left_alon
     assert (tmp_path / name).is_symlink() is is_link
 
 
-def test_the_epoch_moves_when_a_backup_of_the_database_was_put_back(tmp_path: Path) -> None:
+def test_the_epoch_changes_after_a_backup_of_the_database_is_restored(tmp_path: Path) -> None:
     directory = DataDirectory(tmp_path)
     assert directory.epoch(7) == 0
     assert directory.epoch(5) == 1

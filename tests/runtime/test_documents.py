@@ -1,17 +1,17 @@
-"""Documents in pieces: how many turns are read at once."""
+"""Documents in pieces: how many turns are read together."""
 
 from collections.abc import Sequence
 from typing import Any
 
 from perdure.core.transcript import History
-from perdure.runtime.log.documents import SMALL_BYTES, TURNS_AT_ONCE, TurnPieces
+from perdure.runtime.log.pieces import SMALL_BYTES, TURNS_AT_ONCE, TurnPieces
 
 TURNS = 1_000
 SHORT = 100
 
 
 class Counted(TurnPieces):
-    """Turns of given sizes, with no store behind them."""
+    """Turns of given sizes, without a store."""
 
     def __init__(self, sizes: dict[int, int]) -> None:
         log: Any = None
@@ -35,16 +35,16 @@ async def read(sizes: dict[int, int]) -> tuple[int, bytes]:
     return pieces.reads, b"".join(found)
 
 
-async def test_the_turns_after_a_long_one_are_read_many_at_once_again() -> None:
+async def test_turns_after_a_long_one_are_read_in_batches_again() -> None:
     even, _ = await read({})
     assert even < TURNS / TURNS_AT_ONCE + 10
     for length in (SMALL_BYTES - 1, 2 * SMALL_BYTES):
         reads, document = await read({500: length})
         assert len(document) == len(b"[]") + (TURNS - 1) * (SHORT + len(b",")) + length
-        assert reads < even + 2 * TURNS_AT_ONCE, "it does not go on turn by turn"
+        assert reads < even + 2 * TURNS_AT_ONCE, "it doesn't continue with single turns"
 
 
-async def test_turns_of_the_same_length_are_seldom_asked_for_in_vain() -> None:
+async def test_turns_of_the_same_length_are_rarely_requested_in_vain() -> None:
     fitting = 4
     reads, _ = await read(dict.fromkeys(range(1, TURNS + 1), SMALL_BYTES // fitting))
     assert reads < TURNS / fitting * 2

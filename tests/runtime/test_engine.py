@@ -1,4 +1,4 @@
-"""The engine in this process, with the rehearsal agent: what was asked for is done, whatever happens to who asked."""
+"""The engine in this process, with the rehearsal agent: requests are carried out even if their callers go away."""
 
 import asyncio
 import errno
@@ -23,11 +23,11 @@ from perdure.runtime.keeping.launch import Launch
 from perdure.runtime.log.journal import Journal
 from perdure.runtime.log.log import Log
 from perdure.runtime.running import starting
-from perdure.runtime.running.attachment import Attachment
+from perdure.runtime.running.agent_link import AgentLink
 from perdure.runtime.running.facts import Facts
 from perdure.runtime.running.runner import Runner
 from perdure.runtime.verbs.outgoing import Outgoing
-from perdure.runtime.verbs.sessions import Opening, Sessions
+from perdure.runtime.verbs.sessions import NewSession, Sessions
 from perdure.stores.base import Append, Kept
 from perdure.stores.sqlite import SqliteStore
 from tests.harness import WAIT_S
@@ -35,7 +35,7 @@ from tests.runtime.logs import node_id
 
 
 class HeldStore(SqliteStore):
-    """Keeps a step while whoever wants it kept may change their mind."""
+    """Holds back appends, so that a caller can be cancelled meanwhile."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
@@ -81,7 +81,7 @@ def sessions(engine: Engine) -> Sessions:
 
 
 class Waiter:
-    """A viewer that has seen enough when the state is as wanted."""
+    """A follower that waits for a state."""
 
     def __init__(self, journal: Journal, wanted: Callable[[Session], bool]) -> None:
         self._journal = journal
@@ -97,11 +97,11 @@ class Waiter:
 async def until(sessions: Sessions, session_id: str, wanted: Callable[[Session], bool]) -> None:
     journal = await sessions.log.open(session_id)
     waiter = Waiter(journal, wanted)
-    journal.followers.add(waiter)
+    journal.follow(waiter)
     waiter.wake()
     async with asyncio.timeout(WAIT_S):
         await waiter.reached.wait()
-    journal.followers.discard(waiter)
+    journal.unfollow(waiter)
 
 
 async def until_over(sessions: Sessions, session_id: str) -> None:
@@ -109,8 +109,8 @@ async def until_over(sessions: Sessions, session_id: str) -> None:
 
 
 @pytest.mark.parametrize("config", [Config(server=ServerSettings(slots=1), limits=Limits(count_idle=True))])
-async def test_where_idle_sessions_count_one_keeps_its_slot_while_another_is_tried(engine: Engine) -> None:
-    journal, _ = await engine.sessions.create(Opening(agent="rehearsal"))
+async def test_where_idle_sessions_count_a_session_keeps_its_slot_while_another_waits(engine: Engine) -> None:
+    journal, _ = await engine.sessions.create(NewSession(agent="rehearsal"))
     async with engine.placement.slot("s_waits", None, "/") as waits_for:
         assert waits_for is not None
         await engine.sessions.send(journal.state.id, Outgoing(text="say one"))
@@ -119,7 +119,7 @@ async def test_where_idle_sessions_count_one_keeps_its_slot_while_another_is_tri
 
 
 async def given_up(store: HeldStore, asking: Any) -> None:
-    """Ask, and be gone before it is kept."""
+    """Make a request, and cancel it before it is stored."""
     store.going.clear()
     store.asked.clear()
     task = asyncio.ensure_future(asking)
@@ -131,18 +131,18 @@ async def given_up(store: HeldStore, asking: Any) -> None:
     store.going.set()
 
 
-async def test_a_message_whose_sender_is_gone_before_it_is_kept_is_worked_on(
+async def test_a_message_runs_even_if_its_sender_is_gone_before_it_is_stored(
     sessions: Sessions, store: HeldStore
 ) -> None:
-    journal, _ = await sessions.create(Opening(agent="rehearsal"))
+    journal, _ = await sessions.create(NewSession(agent="rehearsal"))
     await given_up(store, sessions.send(journal.state.id, Outgoing(text="say one")))
     await until_over(sessions, journal.state.id)
 
 
-async def test_a_session_whose_maker_is_gone_before_it_is_kept_is_worked_on(
+async def test_a_new_session_runs_even_if_its_creator_is_gone_before_it_is_stored(
     sessions: Sessions, store: HeldStore
 ) -> None:
-    await given_up(store, sessions.create(Opening(agent="rehearsal"), Outgoing(text="say one"), session_id="s_new"))
+    await given_up(store, sessions.create(NewSession(agent="rehearsal"), Outgoing(text="say one"), session_id="s_new"))
     await asyncio.gather(*sessions.log._tasks)
     await until_over(sessions, "s_new")
 
@@ -150,34 +150,34 @@ async def test_a_session_whose_maker_is_gone_before_it_is_kept_is_worked_on(
 @pytest.mark.full
 async def test_a_session_whose_clock_fails_does_not_stop_the_clocks_of_others(sessions: Sessions) -> None:
     hang = Outgoing(text="hang")
-    broken, _ = await sessions.create(Opening(agent="rehearsal"), hang)
-    other, _ = await sessions.create(Opening(agent="rehearsal", limits={"turn_timeout_s": 1}), hang)
+    broken, _ = await sessions.create(NewSession(agent="rehearsal"), hang)
+    other, _ = await sessions.create(NewSession(agent="rehearsal", limits={"turn_timeout_s": 1}), hang)
     assert broken.state.turn is not None
     began, broken.state.turn.started_at = broken.state.turn.started_at, "at no time"
     await until_over(sessions, other.state.id)
     broken.state.turn.started_at = began
 
 
-async def test_a_command_that_is_known_from_another_session_is_sent_without_instructions_before_it(
+async def test_a_slash_command_known_from_another_session_is_sent_without_instructions(
     sessions: Sessions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its own agent has not started yet, and so has not named its commands."""
+    """The session's own agent has not started yet, so it has not listed its commands."""
     sessions.agents.abilities["rehearsal"] = Abilities(commands=[{"name": "/nested/review"}])
-    journal, _ = await sessions.create(Opening(agent="rehearsal"), Outgoing(text="/nested/review it"))
-    orders = sessions.orders(journal)
+    journal, _ = await sessions.create(NewSession(agent="rehearsal"), Outgoing(text="/nested/review it"))
+    orders = sessions.orders(await sessions.log.open(journal.state.id))
     monkeypatch.setattr(sessions.facts, "instructions", lambda _: "Be brief.")
-    assert (await orders.prompt()).text == "/nested/review it"
+    assert (await orders.turn_input()).text == "/nested/review it"
     await until_over(sessions, journal.state.id)
 
 
-async def test_a_message_that_comes_as_a_turn_ends_before_its_agent_starts_is_worked_on(
+async def test_a_message_runs_if_the_turn_before_it_ends_before_its_agent_starts(
     sessions: Sessions, store: HeldStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    journal, _ = await sessions.create(Opening(agent="rehearsal"))
+    journal, _ = await sessions.create(NewSession(agent="rehearsal"))
     session_id, tasks = journal.state.id, list[asyncio.Task[Any]]()
 
     async def end_turn(facts: Facts, journal: Journal) -> None:
-        """The turn ends while the agent's start is planned, and while that is stored the next message comes."""
+        """End the turn while the agent's start is being planned. The next message arrives while that is stored."""
         if tasks:
             return
         command = cmd.GiveUpTurn(code="command_refused", message="It can't be sent.")
@@ -186,7 +186,7 @@ async def test_a_message_that_comes_as_a_turn_ends_before_its_agent_starts_is_wo
         ending = asyncio.create_task(journal.record(lambda state: decide(state, command, facts.world(state))))
         await store.asked.wait()
         tasks.append(asyncio.create_task(sessions.send(session_id, Outgoing(text="say two"))))
-        while not journal._lock._waiters:  # noqa: ASYNC110  nothing tells that a lock is waited for
+        while not journal._lock._waiters:  # noqa: ASYNC110  there is no event for a waiter on a lock
             await asyncio.sleep(0)
         store.going.set()
         await ending
@@ -199,7 +199,7 @@ async def test_a_message_that_comes_as_a_turn_ends_before_its_agent_starts_is_wo
 
 
 @pytest.mark.full
-async def test_nobody_waits_while_the_processes_of_a_tool_are_looked_at(
+async def test_measuring_the_processes_of_a_tool_does_not_block_the_event_loop(
     sessions: Sessions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loop, others_went_on = asyncio.get_running_loop(), threading.Event()
@@ -212,17 +212,17 @@ async def test_nobody_waits_while_the_processes_of_a_tool_are_looked_at(
         return 0.0
 
     monkeypatch.setattr(processes, "tree_cpu_s", look)
-    # Long enough that the agent starts on a busy machine; a tenth of it passes before the first look.
-    opening = Opening(agent="rehearsal", limits={"turn_timeout_s": 20})
-    await sessions.create(opening, Outgoing(text="delegate reviewer hang"))
+    # Long enough for the agent to start on a busy machine. The first measurement is after a tenth of it.
+    new = NewSession(agent="rehearsal", limits={"turn_timeout_s": 20})
+    await sessions.create(new, Outgoing(text="delegate reviewer hang"))
     async with asyncio.timeout(WAIT_S):
         assert await looked
 
 
-async def test_a_process_that_no_goodbye_can_be_written_to_is_ended(
+async def test_a_process_is_ended_even_if_its_close_message_can_not_be_written(
     sessions: Sessions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    journal, _ = await sessions.create(Opening(agent="rehearsal"), Outgoing(text="say one"))
+    journal, _ = await sessions.create(NewSession(agent="rehearsal"), Outgoing(text="say one"))
     session_id = journal.state.id
     await until_over(sessions, session_id)
     assert journal.state.attached is not None
@@ -239,18 +239,18 @@ async def test_a_process_that_no_goodbye_can_be_written_to_is_ended(
 
 
 @pytest.mark.full
-async def test_an_agent_that_always_has_more_to_say_can_be_stopped(
+async def test_an_agent_that_never_stops_writing_can_be_stopped(
     engine: Engine, sessions: Sessions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     launcher, receive = engine.launcher, Runner._receive
     launcher.settings = msgspec.structs.replace(launcher.settings, abort_grace_s=1)
-    journal, _ = await sessions.create(Opening(agent="rehearsal"), Outgoing(text="hang"))
+    journal, _ = await sessions.create(NewSession(agent="rehearsal"), Outgoing(text="hang"))
     await until(sessions, journal.state.id, lambda state: state.attached is not None and state.attached.opened)
 
-    async def more(runner: Runner, attachment: Attachment) -> bool:
+    async def more(runner: Runner, link: AgentLink) -> bool:
         await asyncio.sleep(0)
-        lives = attachment.launch is not None and attachment.launch.exit() is None
-        return lives or await receive(runner, attachment)
+        lives = link.launch is not None and link.launch.exit() is None
+        return lives or await receive(runner, link)
 
     monkeypatch.setattr(Runner, "_receive", more)
     await sessions.abort(journal.state.id)
@@ -258,17 +258,17 @@ async def test_an_agent_that_always_has_more_to_say_can_be_stopped(
     assert journal.state.turn is not None and journal.state.turn.stop_reason == "cancelled"
 
 
-async def test_a_turn_that_is_kept_while_the_server_stops_is_left_to_the_next_one(
+async def test_a_turn_stored_during_shutdown_is_left_to_the_next_server(
     engine: Engine, sessions: Sessions, store: HeldStore
 ) -> None:
-    journal, _ = await sessions.create(Opening(agent="rehearsal-resume"))
+    journal, _ = await sessions.create(NewSession(agent="rehearsal-resume"))
     store.going.clear()
     store.asked.clear()
     sending = asyncio.ensure_future(sessions.send(journal.state.id, Outgoing(text="say one")))
     async with asyncio.timeout(WAIT_S):
         await store.asked.wait()
         stopping = asyncio.ensure_future(engine.stop())
-        while not engine.runners.is_stopping:  # noqa: ASYNC110  nothing tells
+        while not engine.runners.is_stopping:  # noqa: ASYNC110  there is no event for this
             await asyncio.sleep(0)
         store.going.set()
         await sending

@@ -1,4 +1,4 @@
-"""Erasing in this process, with a store that has no room for a while."""
+"""Erasing in this process, with a store that is full for some time."""
 
 import asyncio
 import logging
@@ -17,7 +17,7 @@ from perdure.runtime.log.log import Log
 from perdure.runtime.log.quarantine import Damage
 from perdure.runtime.verbs import eraser
 from perdure.runtime.verbs.outgoing import Outgoing
-from perdure.runtime.verbs.sessions import Import, Opening, Sessions
+from perdure.runtime.verbs.sessions import Import, NewSession, Sessions
 from perdure.stores import sqlite_scrub
 from perdure.stores.sqlite import SqliteStore
 from tests.harness import WAIT_S
@@ -25,7 +25,7 @@ from tests.runtime.logs import node_id
 
 
 class CrampedStore(SqliteStore):
-    """Has no room for an erase, a few times."""
+    """Has no space for the first few erases."""
 
     refusals = 2
 
@@ -43,19 +43,19 @@ async def started(store: SqliteStore, folder: Path) -> tuple[Engine, Sessions]:
     agents, projects = Agents(config.agents, folder, None), Projects(store, {}, folder)
     engine = Engine(log, agents, projects, config, folder, node_id=node_id())
     await engine.start()
-    # Each test says when what is left to erase is looked for.
-    await engine.sessions.eraser.let_go()
+    # Each test decides when to look for unfinished erasures.
+    await engine.sessions.eraser.cancel()
     return engine, engine.sessions
 
 
-async def test_an_erase_that_finds_no_room_is_completed_when_there_is_some(
+async def test_an_erase_that_runs_out_of_space_is_completed_when_there_is_some(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(eraser, "RETRY_S", 0.01)
     store = CrampedStore(tmp_path / "perdure.db")
     host, sessions = await started(store, tmp_path)
     sessions.eraser.start()
-    journal, _ = await sessions.create(Opening(agent="rehearsal"))
+    journal, _ = await sessions.create(NewSession(agent="rehearsal"))
     session_id, workdir = journal.state.id, Path(journal.state.workdir)
     assert workdir.is_dir()
     with pytest.raises(Refused, match="half erased"):
@@ -73,7 +73,7 @@ async def test_an_erase_that_finds_no_room_is_completed_when_there_is_some(
 
 
 class ForgetfulStore(SqliteStore):
-    """Has room to delete rows, and at first none to note that this is done."""
+    """Has space to delete rows, but at first none to record that this is done."""
 
     has_room = False
 
@@ -87,7 +87,7 @@ KEPT = Import(id="kept", created_at="2026-02-07T12:00:00.000Z", events=msgspec.R
 
 
 async def half_erased(store: SqliteStore, folder: Path) -> tuple[Engine, Sessions]:
-    """A session that was taken in, and whose erase did not come to its end."""
+    """An imported session whose erasure is not complete."""
     host, sessions = await started(store, folder)
     await sessions.imports.take_in(KEPT)
     with pytest.raises(Refused, match="half erased"):
@@ -95,8 +95,8 @@ async def half_erased(store: SqliteStore, folder: Path) -> tuple[Engine, Session
     return host, sessions
 
 
-async def test_an_id_is_not_free_before_its_erase_is_completed(tmp_path: Path) -> None:
-    """The new session would be erased with what is left of the old one."""
+async def test_an_id_can_not_be_reused_before_its_erase_is_completed(tmp_path: Path) -> None:
+    """Otherwise the new session would be erased together with the rest of the old one."""
     store = ForgetfulStore(tmp_path / "perdure.db")
     host, sessions = await half_erased(store, tmp_path)
     assert await store.load("kept") is None
@@ -104,7 +104,7 @@ async def test_an_id_is_not_free_before_its_erase_is_completed(tmp_path: Path) -
         await sessions.imports.take_in(KEPT)
     assert refusal.value.code == "unavailable", "a conflict would say that it is there"
     with pytest.raises(Refused, match=r"is being erased\. Try again"):
-        await sessions.create(Opening(agent="rehearsal"), session_id="kept")
+        await sessions.create(NewSession(agent="rehearsal"), session_id="kept")
     store.has_room = True
     await sessions.eraser.complete()
     await sessions.imports.take_in(KEPT)
@@ -114,7 +114,7 @@ async def test_an_id_is_not_free_before_its_erase_is_completed(tmp_path: Path) -
     await store.close()
 
 
-async def test_a_session_whose_rows_are_about_to_go_is_not_said_to_be_there_already(tmp_path: Path) -> None:
+async def test_a_session_being_erased_is_not_reported_as_existing(tmp_path: Path) -> None:
     store = CrampedStore(tmp_path / "perdure.db")
     host, sessions = await half_erased(store, tmp_path)
     assert await store.load("kept") is not None
@@ -125,7 +125,7 @@ async def test_a_session_whose_rows_are_about_to_go_is_not_said_to_be_there_alre
 
 
 class DamagedStore(SqliteStore):
-    """Can't delete one session's rows."""
+    """Fails to delete the rows of one session."""
 
     damaged = ""
 
@@ -135,13 +135,13 @@ class DamagedStore(SqliteStore):
         await super().erase(session_id, generation)
 
 
-async def test_a_session_that_can_not_be_erased_keeps_neither_others_nor_the_next_server_from_going_on(
+async def test_a_session_that_can_not_be_erased_blocks_neither_others_nor_the_next_server(
     tmp_path: Path,
 ) -> None:
     store = DamagedStore(tmp_path / "perdure.db")
     host, sessions = await started(store, tmp_path)
-    first, _ = await sessions.create(Opening(agent="rehearsal"))
-    second, _ = await sessions.create(Opening(agent="rehearsal"))
+    first, _ = await sessions.create(NewSession(agent="rehearsal"))
+    second, _ = await sessions.create(NewSession(agent="rehearsal"))
     store.damaged = first.state.id
     with pytest.raises(StoreDamaged):
         await sessions.erase(first.state.id)
@@ -156,13 +156,13 @@ async def test_a_session_that_can_not_be_erased_keeps_neither_others_nor_the_nex
 
 
 @pytest.mark.parametrize("number", [0, 1])
-async def test_a_launch_that_was_set_aside_is_not_named_when_its_folder_is_gone_with_a_session(
+async def test_a_quarantined_launch_is_not_listed_after_its_folder_was_erased_with_a_session(
     tmp_path: Path, number: int
 ) -> None:
-    """A shared one: it holds a note for each session, and is listed under one of them."""
+    """The launch is shared: it has a note for each session, and is listed under one of them."""
     store = SqliteStore(tmp_path / "perdure.db")
     host, sessions = await started(store, tmp_path)
-    pair = [(await sessions.create(Opening(agent="rehearsal")))[0].state.id for _ in range(2)]
+    pair = [(await sessions.create(NewSession(agent="rehearsal")))[0].state.id for _ in range(2)]
     for launch_id, of in (("here-1", pair), ("here-2", [pair[1 - number]])):
         (tmp_path / "quarantine" / launch_id).mkdir(parents=True)
         for session_id in of:
@@ -181,17 +181,17 @@ async def test_a_launch_that_was_set_aside_is_not_named_when_its_folder_is_gone_
     await store.close()
 
 
-async def test_a_runner_whose_session_is_gone_ends_instead_of_trying_again(
+async def test_a_runner_whose_session_is_gone_ends_instead_of_retrying(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
     store = SqliteStore(tmp_path / "perdure.db")
     host, sessions = await started(store, tmp_path)
-    lost, _ = await sessions.create(Opening(agent="rehearsal"))
-    erased, _ = await sessions.create(Opening(agent="rehearsal"))
+    lost, _ = await sessions.create(NewSession(agent="rehearsal"))
+    erased, _ = await sessions.create(NewSession(agent="rehearsal"))
     for journal in (lost, erased):
         await sessions.send(journal.state.id, Outgoing(text="say hello\nhang"))
-        # Under the server's feet, as no verb of its own does it.
+        # Behind the server's back: no verb does this.
         await store.erase(journal.state.id, host.log.generation)
     host.log.erased.add(erased.state.id)
     async with asyncio.timeout(WAIT_S):
@@ -202,17 +202,17 @@ async def test_a_runner_whose_session_is_gone_ends_instead_of_trying_again(
     assert not [record for record in caplog.records if record.exc_info], caplog.text
     await host.stop(stop_agents=True)
     await store.close()
-    # Nobody knows of these any more; the next start would end them.
+    # No session refers to these any more; the next start would end them.
     await processes.end_marked([folder.name for folder in (tmp_path / "launches").iterdir()], 1.0)
 
 
-async def test_a_database_that_is_too_large_to_be_rewritten_is_told_with_what_to_do(
+async def test_a_database_too_large_to_rewrite_is_reported_with_what_to_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(sqlite_scrub, "VACUUM_MAX_BYTES", 1024)
     store = SqliteStore(tmp_path / "perdure.db")
     host, sessions = await started(store, tmp_path)
-    journal, _ = await sessions.create(Opening(agent="rehearsal"))
+    journal, _ = await sessions.create(NewSession(agent="rehearsal"))
     assert await store.scrub(whole=True)
     assert not caplog.records
     await sessions.erase(journal.state.id)

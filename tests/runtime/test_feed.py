@@ -1,5 +1,5 @@
-"""The feed of all sessions: read once however many follow, bounded in memory, and at least once for those who must
-miss nothing."""
+"""The feed of all sessions: read once for any number of followers, limited in memory, and delivered at least once to
+consumers."""
 
 import asyncio
 import contextlib
@@ -39,13 +39,13 @@ async def store(tmp_path: Path) -> AsyncIterator[CountedStore]:
 
 
 class Follower:
-    """Reads what is new whenever it is woken."""
+    """Reads new changes whenever it is woken."""
 
     def __init__(self, feed: Feed) -> None:
         self._feed = feed
         self.position = feed.position
         self.seen: list[Change] = []
-        feed.followers.add(self)
+        feed.follow(self)
 
     def wake(self) -> None:
         changes = self._feed.kept_after(self.position)
@@ -64,7 +64,7 @@ async def retitled(log: Log, session_id: str, title: str) -> None:
     await journal.record(lambda state: decide(state, cmd.UpdateSession(title=title), world()))
 
 
-async def test_however_many_follow_it_is_read_once(store: CountedStore) -> None:
+async def test_it_is_read_once_for_any_number_of_followers(store: CountedStore) -> None:
     log = await opened(store)
     feed = Feed(log)
     await feed.start()
@@ -72,7 +72,7 @@ async def test_however_many_follow_it_is_read_once(store: CountedStore) -> None:
     await created(log, "s")
     store.queries = 0
     await feed.refresh()
-    assert store.queries <= 2, "one that brings the changes, and one that finds that there are no more"
+    assert store.queries <= 2, "one read that returns the changes, and one that finds no more"
     for follower in followers:
         assert [change.session_id for change in follower.seen] == ["s"]
     await feed.stop()
@@ -97,7 +97,7 @@ async def test_it_is_woken_by_each_change_and_a_lost_wake_up_costs_only_time(
     await feed.stop()
 
 
-async def test_what_it_keeps_is_bounded_and_whoever_is_behind_reads_the_store(
+async def test_its_memory_is_bounded_and_slow_readers_read_the_store(
     store: CountedStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(feed_module, "KEPT_BYTES", 20_000)
@@ -123,7 +123,7 @@ async def test_what_it_keeps_is_bounded_and_whoever_is_behind_reads_the_store(
 
 
 class Handled:
-    """What a consumer was given."""
+    """Records what a consumer receives."""
 
     def __init__(self) -> None:
         self.titles: list[str] = []
@@ -147,7 +147,7 @@ async def consuming(log: Log, handle: Handle) -> AsyncIterator[tuple[Feed, Consu
     await feed.stop()
 
 
-async def test_a_consumer_goes_on_where_the_last_server_was(store: CountedStore) -> None:
+async def test_a_consumer_continues_where_the_last_server_stopped(store: CountedStore) -> None:
     log = await opened(store)
     await created(log, "before it was there")
     handled = Handled()
@@ -160,7 +160,7 @@ async def test_a_consumer_goes_on_where_the_last_server_was(store: CountedStore)
     assert handled.titles == ["a", "b", "while nobody reads 2", "c", "while nobody reads 1"]
 
 
-async def test_a_consumer_that_is_killed_sees_again_what_it_may_not_have_done(
+async def test_a_killed_consumer_gets_unsaved_changes_again(
     store: CountedStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(feed_module, "SAVE_S", 1e9)
@@ -186,7 +186,7 @@ async def test_a_consumer_that_is_killed_sees_again_what_it_may_not_have_done(
     assert handled.titles == ["a", "b", "c", "a", "b", "c"]
 
 
-async def test_a_consumer_that_fails_is_given_the_same_again(
+async def test_a_consumer_that_fails_gets_the_same_change_again(
     store: CountedStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(feed_module, "RETRY_S", 0.01)
@@ -202,7 +202,7 @@ async def test_a_consumer_that_fails_is_given_the_same_again(
     assert handled.titles == ["a"]
 
 
-async def test_a_position_of_another_life_of_the_store_is_not_waited_for(store: CountedStore) -> None:
+async def test_a_position_from_before_a_restore_is_not_waited_for(store: CountedStore) -> None:
     log = await opened(store)
     await created(log, "a")
     await store.put_document(CURSORS, "test", b"999999")
@@ -233,7 +233,7 @@ async def test_a_consumer_that_is_killed_before_its_first_change_misses_nothing(
     assert handled.titles == ["a"]
 
 
-async def test_a_consumer_with_a_bug_says_so_and_is_given_the_same_again(
+async def test_a_failing_consumer_is_logged_and_gets_the_same_change_again(
     store: CountedStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(feed_module, "FAULT_RETRY_S", 0.01)

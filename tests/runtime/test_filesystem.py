@@ -1,4 +1,4 @@
-"""Which file system a directory is on, as the system's table says; and when two paths are the same directory."""
+"""Which file system a directory is on, according to the mount table, and when two paths are the same directory."""
 
 from pathlib import Path
 
@@ -26,12 +26,14 @@ def test_the_longest_mount_point_names_the_file_system(tmp_path: Path, monkeypat
     )
     monkeypatch.setattr(filesystem, "MOUNTS", table)
     assert file_system(Path("/")) == "ext4"
-    assert file_system(tmp_path / "data") == "lustre", "the last one at a place hides the others"
+    assert file_system(tmp_path / "data") == "lustre", "the last mount at a path hides the others"
     assert file_system(tmp_path / "my données" / "data") == "fuse.rclone"
     assert {"lustre", "fuse.rclone", "nfs4", "fuse.sshfs"} <= NETWORK_FILE_SYSTEMS
 
 
-def test_a_system_that_does_not_say_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_system_that_does_not_report_the_type_is_not_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(filesystem, "MOUNTS", tmp_path / "none")
     assert file_system(tmp_path) == ""
 
@@ -57,11 +59,11 @@ def test_the_same_inode_of_another_machine_is_another_directory(
     assert boot_id() == UNKNOWN_BOOT
 
 
-def test_what_is_no_directory_has_no_identity(tmp_path: Path) -> None:
+def test_a_path_that_is_not_a_directory_has_no_identity(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     assert [directory_identity(path) for path in (str(tmp_path / "none"), str(tmp_path / "file"), "a\0b")] == [None] * 3
 
 
-def test_a_path_is_within_itself_and_what_is_above_it_but_not_beside_it() -> None:
+def test_a_path_is_within_itself_and_its_parents_but_not_its_siblings() -> None:
     assert is_within("/a/b", "/a/b") and is_within("/a/b", "/a") and is_within("/a", "/")
     assert not is_within("/a/bc", "/a/b") and not is_within("/a", "/a/b")

@@ -1,9 +1,9 @@
-"""What is kept ready for viewers: bounded for each session, and for all of them together."""
+"""Frames cached for viewers: limited for each session and in total."""
 
 from perdure.runtime.log.frames import TAIL_BYTES, TAIL_FRAMES, Recent, Tail
 
 
-def test_a_tail_keeps_the_last_frames_and_no_more_than_its_bound() -> None:
+def test_a_tail_holds_the_last_frames_up_to_its_limit() -> None:
     tail = Tail()
     for seq in range(1, 101):
         tail.add(seq, b"x" * (TAIL_BYTES // 10))
@@ -17,7 +17,7 @@ def test_a_tail_keeps_the_last_frames_and_no_more_than_its_bound() -> None:
     assert tail.size == 0 and not tail.holds(9_999, 10_000)
 
 
-def test_a_piece_that_several_viewers_are_given_is_made_once() -> None:
+def test_a_piece_shared_by_several_viewers_is_made_once() -> None:
     tail = Tail()
     tail.add(1, b"one ")
     tail.add(2, b"two ")
@@ -26,7 +26,7 @@ def test_a_piece_that_several_viewers_are_given_is_made_once() -> None:
     assert (tail.after(0, 3), tail.after(2, 3)) == (b"one two three", b"three")
 
 
-def test_the_session_that_was_not_used_for_longest_is_let_go_of_first() -> None:
+def test_the_least_recently_used_session_is_evicted_first() -> None:
     gone: list[str] = []
     recent = Recent(gone.append, limit_bytes=100)
     for name in ("a", "b", "c"):

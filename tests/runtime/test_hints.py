@@ -1,4 +1,4 @@
-"""How the server learns that a launch has more to read: real keepers, a real inotify, and their failures."""
+"""How the server detects that a launch has more output: real keepers, real inotify, and their failures."""
 
 import asyncio
 import os
@@ -24,7 +24,7 @@ async def launches(tmp_path: Path) -> AsyncIterator[Launches]:
 
 
 class Reader:
-    """Follows one launch through `Hints`, as a runner does through the pump."""
+    """Follows a launch through `Hints`, as a runner does through the pump."""
 
     def __init__(self, launches: Launches, argv: list[str]) -> None:
         self.launch = launches.create(argv)
@@ -60,7 +60,7 @@ class Reader:
 
 
 def bytes_from_the_keeper(reader: Reader) -> list[bytes]:
-    """All that its keeper sends from now on."""
+    """The bytes that the launch's keeper sends from now on."""
     connection = reader.launch._connection
     assert connection is not None
     received: list[bytes] = []
@@ -75,12 +75,12 @@ def bytes_from_the_keeper(reader: Reader) -> list[bytes]:
     return received
 
 
-async def test_a_launch_that_talks_is_seen_without_a_byte_from_its_keeper(launches: Launches) -> None:
+async def test_output_of_an_active_launch_is_seen_without_a_byte_from_its_keeper(launches: Launches) -> None:
     with closing(Reader(launches, ["cat"])) as reader:
         await reader.begin()
         await reader.say(b"first")
         await until_true(lambda: reader.launch._followed is not None)
-        # Whatever it sent before it was told to be quiet has come when its answer to this has.
+        # Once its answer to this has arrived, so has everything that it sent before hints were turned off.
         await reader.say(b"second")
         received = bytes_from_the_keeper(reader)
         for number in range(50):
@@ -88,7 +88,7 @@ async def test_a_launch_that_talks_is_seen_without_a_byte_from_its_keeper(launch
         assert received == []
 
 
-async def test_what_is_said_while_a_launch_is_only_begun_to_be_followed_is_not_missed(launches: Launches) -> None:
+async def test_output_written_while_watching_starts_is_not_missed(launches: Launches) -> None:
     talks = python("for number in range(3000): print(number, flush=True)")
     with closing(Reader(launches, talks)) as reader:
         await reader.begin()
@@ -96,7 +96,9 @@ async def test_what_is_said_while_a_launch_is_only_begun_to_be_followed_is_not_m
         assert reader.output.split() == [b"%d" % number for number in range(3000)]
 
 
-async def test_without_inotify_the_keeper_goes_on_sending(launches: Launches, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_without_inotify_the_keeper_keeps_sending_hints(
+    launches: Launches, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def too_many(_: object) -> None:
         raise OSError(24, "Too many open files")
 
@@ -109,7 +111,7 @@ async def test_without_inotify_the_keeper_goes_on_sending(launches: Launches, mo
         assert received and set(b"".join(received)) == set(b"o")
 
 
-async def test_a_file_that_can_not_be_watched_is_left_to_its_keeper(
+async def test_if_a_file_can_not_be_watched_its_keeper_keeps_sending_hints(
     launches: Launches, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def no_watch_left(*_: object) -> int:
@@ -123,7 +125,7 @@ async def test_a_file_that_can_not_be_watched_is_left_to_its_keeper(
         assert reader.launch._followed is None
 
 
-async def test_a_launch_whose_file_can_not_be_opened_just_now_is_still_heard(
+async def test_output_is_seen_even_if_its_file_could_not_be_opened_at_first(
     launches: Launches, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def no_descriptor_left() -> int:
@@ -143,28 +145,30 @@ async def test_a_launch_whose_file_can_not_be_opened_just_now_is_still_heard(
         assert reader.launch._followed is None
 
 
-async def test_orders_that_a_busy_keeper_did_not_take_follow_with_the_next_acknowledgement(launches: Launches) -> None:
+async def test_commands_that_a_busy_keeper_did_not_read_are_sent_with_the_next_acknowledgement(
+    launches: Launches,
+) -> None:
     with closing(Reader(launches, ["cat"])) as reader:
         await reader.begin()
         await reader.say(b"first")
-        # What `_send` leaves behind if the socket is full.
+        # As `_send` leaves it if the socket's buffer is full.
         reader.launch._unsent = {"end": {"eof_grace_s": 5, "term_grace_s": 1}}
         reader.launch.acknowledge(1)
         assert await reader.launch.wait_gone(WAIT_S)
 
 
-async def test_a_launch_that_is_connected_again_is_told_of_by_its_keeper_again(launches: Launches) -> None:
+async def test_after_a_reconnect_the_keeper_sends_hints_again(launches: Launches) -> None:
     with closing(Reader(launches, ["cat"])) as reader:
         await reader.begin()
         await reader.say(b"first")
         await until_true(lambda: reader.launch._followed is not None)
-        # As one does that ends a process: without hints of its own. It reads only when it is called.
+        # Connect without hints, as when a process is being ended. It reads only when it is called.
         await reader.launch.connect(reader._read, reader._read, WAIT_S)
         for number in range(20):
             await reader.say(b"word %d" % number)
 
 
-async def test_the_end_of_a_followed_launch_is_heard_of(launches: Launches) -> None:
+async def test_the_end_of_a_watched_launch_is_noticed(launches: Launches) -> None:
     with closing(Reader(launches, python("print('first', flush=True); input(); print('last', flush=True)"))) as reader:
         closed = asyncio.Event()
         reader.hints.watch()
@@ -178,7 +182,7 @@ async def test_the_end_of_a_followed_launch_is_heard_of(launches: Launches) -> N
         assert reader.launch._followed is None
 
 
-def test_when_the_system_has_lost_count_every_file_is_looked_at(tmp_path: Path) -> None:
+def test_after_an_inotify_overflow_every_file_is_checked(tmp_path: Path) -> None:
     queue = int(Path("/proc/sys/fs/inotify/max_queued_events").read_text())
     called = {"one": 0, "two": 0, "quiet": 0}
 
@@ -189,7 +193,7 @@ def test_when_the_system_has_lost_count_every_file_is_looked_at(tmp_path: Path) 
         files = {name: os.open(tmp_path / name, os.O_CREAT | os.O_APPEND | os.O_WRONLY) for name in called}
         for name, fd in files.items():
             assert hints.follow(fd, lambda name=name: called_as(name)) is not None  # type: ignore[misc]
-        for _ in range(queue):  # by turns: the same one twice in a row would be one event
+        for _ in range(queue):  # alternate: inotify merges two identical events in a row
             os.write(files["one"], b"x")
             os.write(files["two"], b"x")
         for _ in range(queue // 1000 + 2):
@@ -199,7 +203,7 @@ def test_when_the_system_has_lost_count_every_file_is_looked_at(tmp_path: Path) 
             os.close(fd)
 
 
-def test_of_two_who_follow_a_file_one_may_leave(tmp_path: Path) -> None:
+def test_one_of_two_watchers_of_a_file_may_leave(tmp_path: Path) -> None:
     calls: list[str] = []
     with closing(Hints(lambda: None)) as hints:
         fd = os.open(tmp_path / "out", os.O_CREAT | os.O_APPEND | os.O_WRONLY)
@@ -219,7 +223,7 @@ def test_of_two_who_follow_a_file_one_may_leave(tmp_path: Path) -> None:
     assert calls == ["first", "second", "second"]
 
 
-def test_a_file_that_is_removed_while_it_is_followed_does_no_harm(tmp_path: Path) -> None:
+def test_removing_a_watched_file_does_no_harm(tmp_path: Path) -> None:
     calls: list[int] = []
     with closing(Hints(lambda: None)) as hints:
         fd = os.open(tmp_path / "out", os.O_CREAT | os.O_APPEND | os.O_WRONLY)

@@ -1,4 +1,4 @@
-"""The verbs for jobs: runs by hand, changes, the history, and what is refused."""
+"""The verbs for jobs: manual runs, changes, the history, and refusals."""
 
 import asyncio
 from functools import partial
@@ -9,14 +9,14 @@ from perdure.core import commands as cmd
 from perdure.core.errors import Refused
 from perdure.runtime.jobs import scheduler as scheduler_module
 from perdure.runtime.jobs import zones
-from perdure.runtime.verbs.sessions import Opening
+from perdure.runtime.verbs.sessions import NewSession
 from perdure.stores.sqlite import SqliteStore
 from tests.runtime.job_stage import HOUR, NOON, Json, Stage, dues
 
-# By hand ------------------------------------------------------------------------------------------------------------
+# Manual runs --------------------------------------------------------------------------------------------------------
 
 
-async def test_a_run_that_is_asked_for_twice_under_one_name_happens_once(stage: Stage) -> None:
+async def test_a_run_requested_twice_with_the_same_id_happens_once(stage: Stage) -> None:
     await stage.add()
     first = await stage.engine.jobs.run("nightly", "mine")
     assert (await stage.engine.jobs.run("nightly", "mine"))["id"] == first["id"]
@@ -26,7 +26,7 @@ async def test_a_run_that_is_asked_for_twice_under_one_name_happens_once(stage: 
     assert len(await stage.until_over(2)) == 2
 
 
-async def test_a_run_that_many_ask_for_at_once_under_one_name_is_counted_once(stage: Stage) -> None:
+async def test_concurrent_requests_for_the_same_run_count_once(stage: Stage) -> None:
     await stage.add()
     asked = await asyncio.gather(*(stage.engine.jobs.run("nightly", "mine") for _ in range(8)))
     assert {run["id"] for run in asked} == {"manual-mine"}
@@ -43,7 +43,7 @@ async def test_the_last_run_is_the_last_that_was_not_skipped(stage: Stage) -> No
     assert (last["due_at"], last["outcome"]) == ("2026-11-18T13:00:00.000Z", None)
 
 
-async def test_a_run_that_may_not_overlap_is_refused_to_who_asks_for_it(stage: Stage) -> None:
+async def test_a_requested_run_that_may_not_overlap_is_refused(stage: Stage) -> None:
     await stage.add(message="hang", overlap="skip")
     stage.at(NOON + HOUR)
     await stage.until_begun()
@@ -100,14 +100,14 @@ def _has_ended(due_at: str, runs: list[Json]) -> bool:
         ({"starts_at": "2026-13-01"}, "is not a time"),
     ],
 )
-async def test_a_job_that_can_not_work_is_refused_in_a_sentence(stage: Stage, given: Json, words: str) -> None:
+async def test_a_job_that_can_not_work_is_refused_with_a_sentence(stage: Stage, given: Json, words: str) -> None:
     with pytest.raises(Refused, match=words):
         await stage.add(**given)
     assert await stage.engine.jobs.all() == []
 
 
-async def test_what_is_for_new_sessions_is_refused_with_an_existing_one(stage: Stage) -> None:
-    journal, _ = await stage.engine.sessions.create(Opening())
+async def test_settings_for_new_sessions_are_refused_with_an_existing_one(stage: Stage) -> None:
+    journal, _ = await stage.engine.sessions.create(NewSession())
     with pytest.raises(Refused, match="model is for new sessions"):
         await stage.add(session=journal.state.id, model="large")
 
@@ -119,7 +119,7 @@ async def test_times_without_an_offset_are_in_the_jobs_time_zone(stage: Stage) -
     assert job["next_runs"] == ["2026-11-18T10:00:00-05:00", "2026-11-18T11:00:00-05:00"]
 
 
-async def test_jobs_of_one_name_have_different_ids_and_a_change_keeps_the_rest(stage: Stage) -> None:
+async def test_jobs_with_the_same_name_have_different_ids_and_a_change_keeps_the_rest(stage: Stage) -> None:
     assert [await stage.add(name="Every Night!") for _ in range(3)] == ["every-night", "every-night-2", "every-night-3"]
     changed = await stage.engine.jobs.change("every-night", {"every_s": 60, "max_runs": 3, "labels": ["x"]})
     assert (changed["cron"], changed["every_s"], changed["max_runs"], changed["name"]) == (None, 60, 3, "Every Night!")
@@ -130,7 +130,7 @@ async def test_jobs_of_one_name_have_different_ids_and_a_change_keeps_the_rest(s
     assert (await stage.engine.jobs.get("every-night"))["cron"] == "@daily"
 
 
-async def test_a_damaged_job_is_named_and_stops_no_other(stage: Stage) -> None:
+async def test_a_damaged_job_is_reported_and_stops_no_other(stage: Stage) -> None:
     await stage.add()
     await stage.add(name="other")
     row = await stage.store.load_job("nightly")
@@ -142,7 +142,7 @@ async def test_a_damaged_job_is_named_and_stops_no_other(stage: Stage) -> None:
     assert [(each.kind, each.id) for each in stage.engine.log.quarantine.all()] == [("job", "nightly")]
     stage.at(NOON + HOUR)
     assert dues(await stage.until_over(1, "other")) == [("13:00", "completed")]
-    assert await stage.engine.scheduler.tick() > 1, "what can't be read is not tried again and again"
+    assert await stage.engine.scheduler.tick() > 1, "an unreadable job is not retried over and over"
     await stage.engine.jobs.remove("nightly")
     assert await stage.store.load_job("nightly") is None and stage.engine.log.quarantine.all() == []
 
@@ -162,7 +162,7 @@ async def test_a_job_that_paused_itself_is_acknowledged_by_pausing_it(stage: Sta
     assert (await stage.engine.jobs.pause("nightly"))["paused_by"] == "person"
 
 
-async def test_a_job_that_has_ended_can_get_another_name_and_another_end(stage: Stage) -> None:
+async def test_an_ended_job_can_be_renamed_and_extended(stage: Stage) -> None:
     await stage.add(until="2026-11-18T13:30:00Z")
     stage.at(NOON + HOUR)
     await stage.until_over(1)
@@ -173,5 +173,5 @@ async def test_a_job_that_has_ended_can_get_another_name_and_another_end(stage: 
     assert (await stage.engine.jobs.change("nightly", {"until": None}))["state"] == "active"
 
 
-async def test_no_job_has_an_id_that_means_something_else(stage: Stage) -> None:
+async def test_no_job_gets_a_reserved_id(stage: Stage) -> None:
     assert [await stage.add(name=name) for name in ("New", "preview", "?")] == ["new-2", "preview-2", "job"]

@@ -1,5 +1,5 @@
-"""The keeper as a real process, with real agents that misbehave. What it must never do is lose or tear a byte, leave
-a process behind, or end an agent that somebody still wants."""
+"""The keeper as a real process, with real agents that misbehave. It must never lose or split a line, leave a process
+behind, or end an agent that is still needed."""
 
 import asyncio
 import os
@@ -48,7 +48,7 @@ def numbered(count: int) -> bytes:
     return b"".join(b"%015d\n" % number for number in range(count))
 
 
-# Writes 4 MiB of numbered lines; says on stderr when it has been made to wait.
+# Writes 4 MiB of numbered lines; prints "blocked" to stderr when it has to wait.
 FLOOD = """
 import os, select
 os.set_blocking(1, False)
@@ -71,7 +71,7 @@ FLOODED = numbered(262144)
 # Bytes ---------------------------------------------------------------------------------------------------------
 
 
-async def test_any_bytes_go_through_both_ways(launches: Launches) -> None:
+async def test_any_bytes_pass_in_both_directions(launches: Launches) -> None:
     lines = [bytes(byte for byte in os.urandom(5000) if byte != 10) + b"\n" for _ in range(20)]
     async with launches.follow(["cat"]) as agent:
         agent.launch.write(lines)
@@ -79,7 +79,7 @@ async def test_any_bytes_go_through_both_ways(launches: Launches) -> None:
         assert bytes(agent.output) == b"".join(lines)
 
 
-async def test_a_line_of_ten_megabytes_goes_through_both_ways(launches: Launches) -> None:
+async def test_a_line_of_ten_megabytes_passes_in_both_directions(launches: Launches) -> None:
     line = os.urandom(5 * MIB).hex().encode() + b"\n"
     async with launches.follow(["cat"]) as agent:
         agent.launch.write([line])
@@ -101,7 +101,7 @@ async def test_a_flood_waits_for_acknowledgement_and_loses_nothing(launches: Lau
         launches.create(python(FLOOD), LaunchLimits(spool_limit_bytes=limit, disk_floor_bytes=0)), acknowledges=False
     )
     async with agent:
-        # A keeper that gets no time makes it wait, too, before the limit.
+        # A keeper that gets no CPU time also makes the agent wait, so check the size too.
         await until_true(lambda: "blocked" in agent.launch.stderr_tail() and agent.launch.out_size() > limit)
         assert agent.launch.out_size() <= limit + 64 * 1024
         assert agent.launch.exit() is None
@@ -114,7 +114,7 @@ async def test_a_flood_waits_for_acknowledgement_and_loses_nothing(launches: Lau
 
 
 @pytest.mark.needs("linux")
-async def test_acknowledged_output_gives_its_disk_space_back(launches: Launches) -> None:
+async def test_acknowledged_output_frees_its_disk_space(launches: Launches) -> None:
     async with launches.follow([*python(FLOOD + "\nimport sys; sys.stdin.read()")]) as agent:
         await agent.until(lambda: len(agent.output) == len(FLOODED))
         agent.launch.acknowledge(len(agent.output), force=True)
@@ -123,7 +123,7 @@ async def test_acknowledged_output_gives_its_disk_space_back(launches: Launches)
         assert out.stat().st_size == len(FLOODED)
 
 
-async def test_a_torn_last_line_is_not_forwarded(launches: Launches) -> None:
+async def test_a_partial_last_line_is_not_forwarded(launches: Launches) -> None:
     async with launches.follow(["cat"]) as agent:
         append_raw(agent.launch, b"whole\nhalf a li")
         await agent.until_output(b"whole\n")
@@ -132,7 +132,7 @@ async def test_a_torn_last_line_is_not_forwarded(launches: Launches) -> None:
         assert bytes(agent.output) == b"whole\n"
 
 
-async def test_a_torn_line_is_cut_and_the_next_line_does_not_merge_into_it(launches: Launches) -> None:
+async def test_a_partial_line_is_truncated_and_the_next_line_does_not_merge_into_it(launches: Launches) -> None:
     async with launches.follow(["cat"]) as agent:
         append_raw(agent.launch, b"one\n" + b"h" * MIB)
         await agent.until_output(b"one\n")
@@ -144,7 +144,7 @@ async def test_a_torn_line_is_cut_and_the_next_line_does_not_merge_into_it(launc
 
 @settings(max_examples=60, deadline=None)
 @given(pieces=st.lists(st.lists(st.sampled_from([b"\n", b"a", b"bc\n", b"\x00" * 70000]), max_size=4), max_size=6))
-def test_whatever_is_appended_only_whole_lines_are_fed(
+def test_only_complete_lines_are_fed_whatever_is_appended(
     pieces: list[list[bytes]], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     before = Path.cwd()
@@ -169,7 +169,7 @@ def test_whatever_is_appended_only_whole_lines_are_fed(
         os.close(target)
 
 
-async def test_an_agent_that_closes_its_stdin_still_talks(launches: Launches) -> None:
+async def test_an_agent_that_closes_its_stdin_can_still_write(launches: Launches) -> None:
     code = "import os, time; os.close(0); print('closed'); time.sleep(0.2); print('still here')"
     async with launches.follow(python(code)) as agent:
         await agent.until_output(b"closed")
@@ -222,7 +222,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.mark.needs("linux", "mount")
 @pytest.mark.parametrize("floor_bytes", [0, MIB // 2])
-async def test_a_full_disk_makes_the_agent_wait_and_tears_nothing(
+async def test_a_full_disk_makes_the_agent_wait_and_splits_no_line(
     small_disk: Path, tmp_path: Path, floor_bytes: int
 ) -> None:
     async with launching(small_disk) as launches:
@@ -243,7 +243,7 @@ async def test_a_full_disk_makes_the_agent_wait_and_tears_nothing(
 
 @pytest.mark.needs("linux", "mount")
 @pytest.mark.full
-async def test_an_agent_that_ends_on_a_full_disk_is_not_reported_before_all_it_said_is_kept(small_disk: Path) -> None:
+async def test_on_a_full_disk_an_exit_is_reported_only_after_all_output_is_stored(small_disk: Path) -> None:
     async with launching(small_disk) as launches:
         said = numbered(4000)
         code = "print(input()); input()\nfor n in range(4000): print('%015d' % n)"
@@ -254,7 +254,7 @@ async def test_an_agent_that_ends_on_a_full_disk_is_not_reported_before_all_it_s
             assert pid is not None
             ballast = small_disk / "ballast"
             fill_disk(ballast)
-            append_raw(agent.launch, b"go\n")  # fits into the block that `in` already has
+            append_raw(agent.launch, b"go\n")  # fits into the disk block that `in` already has
             await until_dead(pid)
             assert agent.launch.exit() is None
             ballast.unlink()
@@ -262,7 +262,7 @@ async def test_an_agent_that_ends_on_a_full_disk_is_not_reported_before_all_it_s
             assert bytes(agent.output) == b"ready\n" + said
 
 
-# What the agent is given ---------------------------------------------------------------------------------------
+# The agent's environment ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.needs("linux")
@@ -282,7 +282,7 @@ print(open("/proc/self/status").read())
         environment, place, count, *status = agent.output.decode().split("\n")
         assert environment == str(b"A=1\0ODD=\xff\0PERDURE_LAUNCH=%s\0" % launch.launch_id.encode())
         assert place == f"{tmp_path} True ['0', '1', '2']"
-        assert count == "4"  # the fourth is the listing itself: neither lock nor socket is inherited
+        assert count == "4"  # the fourth is the directory being listed: neither lock nor socket is inherited
         # Python itself ignores SIGPIPE (13) and SIGXFSZ (25).
         assert next(line for line in status if line.startswith("SigIgn")).split()[1] == f"{1 << 12 | 1 << 24:016x}"
         assert next(line for line in status if line.startswith("SigBlk")).split()[1] == "0" * 16
@@ -306,7 +306,7 @@ async def test_the_exit_status_is_reported(launches: Launches) -> None:
         (["cat", "a\0b"], "/", "Invalid argument: cat"),
     ],
 )
-async def test_an_agent_that_can_not_be_started_says_why(
+async def test_the_exit_record_says_why_an_agent_could_not_be_started(
     launches: Launches, argv: list[str], cwd: str, error: str
 ) -> None:
     async with Followed(launches.create(argv, cwd=cwd)) as agent:
@@ -341,7 +341,7 @@ print(os.read(ready, 64).decode().strip())
         await until_dead(int(agent.output))
 
 
-async def test_the_ladder_ends_the_whole_tree(launches: Launches) -> None:
+async def test_ending_an_agent_ends_its_whole_process_tree(launches: Launches) -> None:
     code = WITH_GRANDCHILD + "signal.signal(signal.SIGTERM, signal.SIG_IGN); print('ready'); time.sleep(600)"
     async with launches.follow(python(code)) as agent:
         await agent.until_output(b"ready")
@@ -369,7 +369,7 @@ async def test_the_agent_dies_with_its_keeper_and_the_mark_finds_the_rest(launch
         await until_dead(grandchild)
 
 
-async def test_end_of_file_lets_an_agent_finish_in_its_own_time(launches: Launches) -> None:
+async def test_an_agent_may_finish_after_end_of_file(launches: Launches) -> None:
     code = "import sys, time; print('ready'); n = len(sys.stdin.read()); time.sleep(0.3); print('bye', n); sys.exit(3)"
     async with launches.follow(python(code)) as agent:
         await agent.until_output(b"ready")
@@ -380,7 +380,7 @@ async def test_end_of_file_lets_an_agent_finish_in_its_own_time(launches: Launch
         assert agent.output.endswith(b"bye 11\n")
 
 
-async def test_sigterm_comes_when_end_of_file_is_not_heard(launches: Launches) -> None:
+async def test_sigterm_follows_if_end_of_file_is_ignored(launches: Launches) -> None:
     async with launches.follow(
         ["sh", "-c", "trap 'echo term; exit 4' TERM; echo ready; while :; do sleep 0.05; done"]
     ) as agent:
@@ -391,7 +391,7 @@ async def test_sigterm_comes_when_end_of_file_is_not_heard(launches: Launches) -
         assert agent.output.endswith(b"term\n")
 
 
-async def test_a_second_request_to_end_makes_the_first_hurry(launches: Launches) -> None:
+async def test_a_second_request_to_end_shortens_the_grace_periods(launches: Launches) -> None:
     code = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('ready'); time.sleep(600)"
     async with launches.follow(python(code)) as agent:
         await agent.until_output(b"ready")
@@ -401,7 +401,7 @@ async def test_a_second_request_to_end_makes_the_first_hurry(launches: Launches)
         assert (await agent.until_exit()).signal == signal.SIGKILL
 
 
-async def test_the_ladder_goes_on_when_the_server_goes_away(launches: Launches) -> None:
+async def test_ending_an_agent_continues_without_the_server(launches: Launches) -> None:
     code = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('ready'); time.sleep(600)"
     async with launches.follow(python(code)) as agent:
         await agent.until_output(b"ready")
@@ -425,21 +425,21 @@ async def test_a_quiet_agent_without_a_server_is_ended(launches: Launches) -> No
 
 
 @pytest.mark.full
-async def test_a_talking_agent_without_a_server_is_ended_after_the_longest_time(launches: Launches) -> None:
+async def test_an_active_agent_without_a_server_is_ended_after_orphan_max_s(launches: Launches) -> None:
     code = "import select, sys\nwhile not select.select([0], [], [], 0.1)[0]: print('.')"
     async with launches.follow(python(code)) as agent:
         agent.launch.set_limits(orphan_quiet_s=2.5, orphan_max_s=4)
         await agent.until_output(b".")
         left_at = time.monotonic()
     assert await agent.launch.wait_gone(WAIT_S)
-    assert time.monotonic() - left_at >= 4, "it was never silent for as long as it might"
+    assert time.monotonic() - left_at >= 4, "it was never silent for orphan_quiet_s"
     found = agent.launch.exit()
     assert found is not None
     assert found.how == "orphaned"
 
 
 @pytest.mark.full
-async def test_an_agent_that_waits_for_its_server_to_read_is_not_quiet(launches: Launches) -> None:
+async def test_an_agent_blocked_on_a_full_spool_does_not_count_as_quiet(launches: Launches) -> None:
     wait = "select.select([], [1], [])"
     code = FLOOD.replace(wait, f"select.select([], [1], [], 0.6); os.write(2, b', still'); {wait}")
     launch = launches.create(python(code), LaunchLimits(spool_limit_bytes=1, disk_floor_bytes=0))
@@ -455,7 +455,7 @@ async def test_an_agent_that_waits_for_its_server_to_read_is_not_quiet(launches:
 
 @pytest.mark.needs("linux")
 @pytest.mark.full
-async def test_presence_keeps_a_quiet_agent_alive_and_costs_no_time(launches: Launches) -> None:
+async def test_a_connected_server_keeps_a_quiet_agent_alive_without_cpu_time(launches: Launches) -> None:
     code = "import sys, time; sys.stdin.readline(); print('ready'); time.sleep(1.2); print('late')"
     async with launches.follow(python(code)) as agent:
         agent.launch.set_limits(orphan_quiet_s=0.3, orphan_max_s=0.6)
@@ -479,7 +479,7 @@ async def test_limits_can_be_changed_while_it_runs(launches: Launches) -> None:
     assert found.how == "orphaned"
 
 
-async def test_the_next_server_goes_on_where_the_last_one_stopped(launches: Launches) -> None:
+async def test_the_next_server_continues_where_the_last_one_stopped(launches: Launches) -> None:
     async with launches.follow(["cat"]) as first:
         first.launch.write([b"one\n"])
         await first.until_output(b"one\n")
@@ -490,7 +490,7 @@ async def test_the_next_server_goes_on_where_the_last_one_stopped(launches: Laun
         await second.until_output(b"one\ntwo\n")
 
 
-async def test_two_connections_both_hear_of_output_and_of_the_end(launches: Launches) -> None:
+async def test_two_connections_both_get_hints_of_output_and_of_the_end(launches: Launches) -> None:
     async with launches.follow(["cat"]) as first:
         other = Launch.find(launches.root, first.launch.launch_id)
         assert other is not None
@@ -502,7 +502,7 @@ async def test_two_connections_both_hear_of_output_and_of_the_end(launches: Laun
             assert await first.until_exit() == await second.until_exit()
 
 
-async def test_input_is_found_even_if_nobody_pokes(launches: Launches) -> None:
+async def test_input_is_found_without_a_feed_command(launches: Launches) -> None:
     async with launches.follow(["cat"]) as agent:
         agent.launch.write([b"poked\n"])
         await agent.until_output(b"poked\n")
@@ -523,7 +523,7 @@ async def test_signals_that_stop_a_service_do_not_stop_the_keeper(launches: Laun
 
 
 @pytest.mark.parametrize("nonsense", [b"}\n", b"[1]\n", b'{"ack":"x"}\n', b'{"end":3}\n', b"x" * 200_000])
-async def test_a_peer_that_talks_nonsense_is_hung_up_on_and_nothing_else_happens(
+async def test_a_peer_that_sends_garbage_is_disconnected_and_nothing_else_happens(
     launches: Launches, nonsense: bytes
 ) -> None:
     async with launches.follow(["cat"]) as agent:
@@ -533,7 +533,7 @@ async def test_a_peer_that_talks_nonsense_is_hung_up_on_and_nothing_else_happens
             async with asyncio.timeout(WAIT_S):
                 await reader.read()
         except ConnectionResetError:
-            assert nonsense.startswith(b"x")  # what it had not read yet is thrown away
+            assert nonsense.startswith(b"x")  # the keeper closed the connection with unread bytes
         writer.close()
         agent.launch.write([b"still here\n"])
         await agent.until_output(b"still here\n")
@@ -552,7 +552,7 @@ async def test_a_crowd_of_peers_that_come_and_go_does_no_harm(launches: Launches
         await agent.until_output(b"still here\n")
 
 
-async def test_what_a_server_said_last_is_obeyed_though_it_left_without_reading(launches: Launches) -> None:
+async def test_a_last_command_is_obeyed_even_if_the_server_left_without_reading(launches: Launches) -> None:
     talks = python("import time\nwhile True: print('x' * 100, flush=True); time.sleep(0.0005)")
     for _ in range(5):
         async with launches.follow(talks) as agent:
@@ -572,10 +572,10 @@ async def test_no_second_hint_is_sent_while_one_is_unread(launches: Launches) ->
             for number in range(20):
                 agent.launch.write([b"%d\n" % number])
                 await agent.until_output(b"%d\n" % number)
-            # This peer may hear of it a moment later than the server.
+            # This peer may get the hint slightly later than the server.
             await until_true(lambda: bool(select.select([peer], [], [], 0)[0]))
             assert peer.recv(100) == b"o"
-            # Once it is read, the next output is told of again.
+            # Once the hint is read, the next output causes another.
             agent.launch.write([b"more\n"])
             await agent.until_output(b"more\n")
             await until_true(lambda: bool(select.select([peer], [], [], 0)[0]))

@@ -1,5 +1,5 @@
-"""The keeper's lease, with real keepers and real trees of processes. Once a lease has expired nothing of the tree may
-act, whoever is connected; once it is renewed all of it goes on, and no byte is lost."""
+"""The keeper's lease, with real keepers and real process trees. After a lease has expired, no process of the tree may
+act, even if a server is connected. After it is renewed, all of them continue, and no byte is lost."""
 
 import contextlib
 import json
@@ -19,7 +19,7 @@ from perdure.runtime.keeping.lease import boottime_s, write_lease
 from perdure.runtime.keeping.processes import marked
 from tests.runtime.launches import ROOMY, WAIT_S, Followed, Launches, launching, python, until_dead, until_true
 
-# Each process says who it is, how often it has spoken, and when.
+# Each process prints its name, a counter and the time.
 SPEAKER = """
 import os, signal, time
 def speak(name, number):
@@ -30,7 +30,7 @@ def speak_on(name):
         time.sleep(0.002)
 """
 STUBBORN = SPEAKER + "signal.signal(signal.SIGTERM, signal.SIG_IGN); speak_on(b'agent')"
-# The agent, a daemon in its own session, and one that forks all the time.
+# The agent, a daemon in its own process session, and a process that forks all the time.
 TREE = (
     SPEAKER
     + """
@@ -57,7 +57,7 @@ pytestmark = pytest.mark.needs("linux")
 
 
 class Leases:
-    """A node: its lease file, and launches that depend on it."""
+    """A node: its lease file and the launches that depend on it."""
 
     def __init__(self, launches: Launches, path: Path) -> None:
         self.launches = launches
@@ -73,7 +73,7 @@ class Leases:
         return Followed(self.create(code, paused_max_s=paused_max_s))
 
     def write(self, incarnation: int = 1) -> float:
-        """Renew it; when that was."""
+        """Renew the lease and return when."""
         now = boottime_s()
         write_lease(self.path, incarnation, now + LONG_S)
         return now
@@ -100,7 +100,7 @@ def is_paused(launch: Launch) -> bool:
 
 
 async def pause(agent: Followed, names: tuple[str, ...] = EVERYBODY) -> float:
-    """Let all speak, then let the lease expire; when everybody stood still."""
+    """Let all processes run, then let the lease expire. Returns when all of them had stopped."""
     await agent.until(lambda: have_spoken(agent, 0, names))
     agent.launch.set_lease(1, boottime_s() + 0.05)
     await until_true(lambda: is_paused(agent.launch))
@@ -108,11 +108,11 @@ async def pause(agent: Followed, names: tuple[str, ...] = EVERYBODY) -> float:
 
 
 async def until_looked_again(since_s: float) -> None:
-    """The keeper has had the time for some looks. It says nothing of them."""
+    """Wait long enough for the keeper to check the lease several times; it doesn't report that."""
     await until_true(lambda: boottime_s() > since_s + 2.5 * LEASE_LOOK_S)
 
 
-async def test_an_expired_lease_pauses_the_whole_tree_and_its_file_lets_it_go_on_without_a_gap(leases: Leases) -> None:
+async def test_an_expired_lease_pauses_the_whole_tree_and_its_file_resumes_it_without_a_gap(leases: Leases) -> None:
     async with leases.follow(TREE) as agent:
         paused_at = await pause(agent)
         assert len({os.getsid(pid) for pid in marked(agent.launch.launch_id)}) == 2
@@ -122,11 +122,11 @@ async def test_an_expired_lease_pauses_the_whole_tree_and_its_file_lets_it_go_on
         await agent.until(lambda: have_spoken(agent, renewed_at))
         for name in EVERYBODY:
             numbers, times = zip(*spoken(bytes(agent.output), name), strict=True)
-            assert numbers == tuple(range(len(numbers))), "nothing is lost and nothing comes twice"
-            assert not [at for at in times if paused_at < at < renewed_at], "nobody acts while it is paused"
+            assert numbers == tuple(range(len(numbers))), "nothing is lost or duplicated"
+            assert not [at for at in times if paused_at < at < renewed_at], "no process acts while paused"
 
 
-async def test_a_lease_that_is_renewed_in_time_is_not_noticed(leases: Leases) -> None:
+async def test_a_lease_renewed_in_time_never_pauses_the_agent(leases: Leases) -> None:
     code = SPEAKER + "signal.signal(signal.SIGCONT, lambda *_: speak(b'continued', 0)); speak_on(b'agent')"
     async with leases.follow(code) as agent:
         await agent.until(lambda: have_spoken(agent, 0, ("agent",)))
@@ -137,7 +137,7 @@ async def test_a_lease_that_is_renewed_in_time_is_not_noticed(leases: Leases) ->
         assert spoken(bytes(agent.output), "continued") == []
 
 
-async def test_another_incarnation_renews_over_the_socket_and_only_then_by_its_file(leases: Leases) -> None:
+async def test_another_incarnation_must_claim_over_the_socket_before_its_file_renews(leases: Leases) -> None:
     async with leases.follow(SPEAKER + "speak_on(b'agent')") as agent:
         await pause(agent, ("agent",))
         await until_looked_again(leases.write(incarnation=2))
@@ -147,7 +147,7 @@ async def test_another_incarnation_renews_over_the_socket_and_only_then_by_its_f
         await agent.until(lambda: have_spoken(agent, deadline_s + LEASE_LOOK_S, ("agent",)))
 
 
-async def test_a_lease_that_was_set_before_there_is_a_connection_is_not_lost(leases: Leases) -> None:
+async def test_a_lease_set_before_the_connection_is_not_lost(leases: Leases) -> None:
     launch = leases.create(SPEAKER + "speak_on(b'agent')")
     launch.set_lease(1, 0)
     launch.set_lease(3, boottime_s() - 1)
@@ -157,7 +157,7 @@ async def test_a_lease_that_was_set_before_there_is_a_connection_is_not_lost(lea
         await agent.until(lambda: have_spoken(agent, renewed_at, ("agent",)))
 
 
-async def test_a_process_that_somebody_lets_go_on_is_stopped_again(leases: Leases) -> None:
+async def test_a_process_that_was_resumed_by_others_is_stopped_again(leases: Leases) -> None:
     async with leases.follow(TREE) as agent:
         paused_at = await pause(agent)
         pids = marked(agent.launch.launch_id)
@@ -175,7 +175,7 @@ async def test_a_process_that_somebody_lets_go_on_is_stopped_again(leases: Lease
 # The end of a paused tree --------------------------------------------------------------------------------------
 
 
-async def test_a_paused_tree_is_ended_without_its_graces(leases: Leases) -> None:
+async def test_a_paused_tree_is_ended_without_grace_periods(leases: Leases) -> None:
     async with leases.follow(TREE) as agent:
         await pause(agent)
         pids = marked(agent.launch.launch_id)
@@ -187,7 +187,7 @@ async def test_a_paused_tree_is_ended_without_its_graces(leases: Leases) -> None
 
 
 @pytest.mark.parametrize("eof_grace_s", [LONG_S, 0.0])
-async def test_a_tree_that_is_being_ended_has_no_grace_left_when_its_lease_expires(
+async def test_an_expiring_lease_cuts_the_grace_periods_of_a_tree_being_ended(
     leases: Leases, eof_grace_s: float
 ) -> None:
     async with leases.follow(STUBBORN) as agent:
@@ -198,7 +198,7 @@ async def test_a_tree_that_is_being_ended_has_no_grace_left_when_its_lease_expir
         assert (found.how, found.signal) == ("ended", signal.SIGKILL)
 
 
-async def test_a_claimed_launch_that_is_ended_gets_its_graces_though_it_was_paused(leases: Leases) -> None:
+async def test_a_resumed_launch_is_ended_with_its_grace_periods(leases: Leases) -> None:
     code = SPEAKER + "signal.signal(signal.SIGTERM, lambda *_: os._exit(4)); speak_on(b'agent')"
     async with leases.follow(code) as agent:
         await pause(agent, ("agent",))
@@ -221,11 +221,11 @@ async def test_a_tree_that_is_paused_for_too_long_is_ended(leases: Leases) -> No
             await until_dead(pid)
 
 
-# With no server ------------------------------------------------------------------------------------------------
+# Without a server ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.full
-async def test_the_silence_of_a_paused_agent_without_a_server_does_not_count(leases: Leases) -> None:
+async def test_a_paused_agent_without_a_server_does_not_count_as_quiet(leases: Leases) -> None:
     launch = leases.create(SPEAKER + "speak_on(b'agent')")
     async with Followed(launch) as agent:
         launch.set_limits(orphan_quiet_s=0.5, orphan_max_s=LONG_S)
@@ -238,14 +238,14 @@ async def test_the_silence_of_a_paused_agent_without_a_server_does_not_count(lea
     assert launch.exit() is None
 
 
-async def test_a_paused_agent_without_a_server_is_ended_after_the_longest_time(leases: Leases) -> None:
+async def test_a_paused_agent_without_a_server_is_ended_after_orphan_max_s(leases: Leases) -> None:
     launch = leases.create(STUBBORN)
     async with Followed(launch) as agent:
         launch.set_limits(orphan_quiet_s=LONG_S, orphan_max_s=0.3)
         await pause(agent, ("agent",))
         left_at = boottime_s()
     assert await launch.wait_gone(WAIT_S)
-    assert 0.3 <= boottime_s() - left_at < ORPHAN_EOF_GRACE_S, "it has no grace"
+    assert 0.3 <= boottime_s() - left_at < ORPHAN_EOF_GRACE_S, "there is no grace period"
     found = launch.exit()
     assert found is not None
     assert (found.how, found.signal) == ("orphaned", signal.SIGKILL)
@@ -262,7 +262,7 @@ async def test_nothing_is_started_once_the_lease_has_expired(leases: Leases, tmp
     async with Followed(launch) as agent:
         found = await agent.until_exit()
     assert (found.how, found.exit_code, found.signal, found.in_fed, found.out_size) == ("expired", None, None, 0, 0)
-    assert found.error == "its lease ended before it was started"
+    assert found.error == "its lease expired before it was started"
     assert launch.pid() is None
     assert not trace.exists()
 
@@ -309,7 +309,7 @@ def test_a_file_that_can_not_be_read_renews_nothing(tmp_path: Path, path: str) -
     assert not keeper.Lease(Tree("nobody", None), str(tmp_path / path), 1, boottime_s(), 1).holds()
 
 
-def test_the_file_is_replaced_in_one_step_and_for_its_owner_alone(tmp_path: Path) -> None:
+def test_the_file_is_replaced_atomically_and_readable_by_its_owner_only(tmp_path: Path) -> None:
     path = tmp_path / "lease"
     write_lease(path, 1, 2.5)
     with path.open() as before:

@@ -42,7 +42,7 @@ def spec(launch_id: str) -> LaunchSpec:
 
 
 def folder_only(root: Path) -> Launch:
-    """What a server leaves that died before it started the keeper."""
+    """A folder left by a server that died before it started the keeper."""
     (root / "early").mkdir()
     (root / "early" / "in").touch()
     found = Launch.find(root, "early")
@@ -53,7 +53,7 @@ def folder_only(root: Path) -> Launch:
 # The lock ------------------------------------------------------------------------------------------------------
 
 
-async def test_a_launch_is_alive_from_the_moment_it_is_made_until_it_is_over(launches: Launches) -> None:
+async def test_a_launch_is_alive_from_its_creation_until_its_end(launches: Launches) -> None:
     launch = launches.create(["cat"])
     assert launch.is_alive()
     async with Followed(launch) as agent:
@@ -63,7 +63,7 @@ async def test_a_launch_is_alive_from_the_moment_it_is_made_until_it_is_over(lau
     assert not launch.is_alive()
 
 
-async def test_a_keeper_that_has_not_run_one_line_yet_already_holds_the_lock(
+async def test_a_keeper_holds_the_lock_before_it_runs_its_first_line(
     launches: Launches, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program = launches.root / "program"
@@ -71,13 +71,13 @@ async def test_a_keeper_that_has_not_run_one_line_yet_already_holds_the_lock(
     monkeypatch.setattr(keeper_start, "_program", lambda: str(program))
     launch = launches.create(["cat"])
     assert launch.is_alive()
-    # Its interpreter waits for the program; it gets an empty one, and ends.
+    # Its interpreter waits for the program; give it an empty one, so that it exits.
     (await asyncio.to_thread(program.open, "wb")).close()
     assert await launch.wait_gone(WAIT_S)
     assert launch.exit() is None
 
 
-async def test_a_keeper_that_can_not_start_says_why_where_the_agent_would(
+async def test_a_keeper_that_can_not_start_writes_the_reason_to_err(
     launches: Launches, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(keeper_start, "_program", lambda: "/no/such/keeper.py")
@@ -113,7 +113,7 @@ def test_a_launch_that_can_not_be_started_leaves_no_folder(tmp_path: Path, monke
     assert list(tmp_path.iterdir()) == []
 
 
-async def test_the_folder_is_for_its_user_alone(launches: Launches) -> None:
+async def test_the_folder_is_private_to_its_user(launches: Launches) -> None:
     launch = launches.create(["cat"])
     assert launch.folder.stat().st_mode & 0o777 == 0o700
 
@@ -125,7 +125,7 @@ async def test_an_id_is_used_once(launches: Launches) -> None:
     assert launch.is_alive()
 
 
-async def test_a_launch_is_forgotten_only_when_it_is_over(launches: Launches) -> None:
+async def test_the_folder_of_a_running_launch_is_not_removed(launches: Launches) -> None:
     async with launches.follow(["cat"]) as agent:
         with pytest.raises(RuntimeError):
             await agent.launch.forget()
@@ -145,7 +145,7 @@ async def test_a_keeper_that_ended_leaves_no_zombie(launches: Launches) -> None:
     assert launch.keeper is None
 
 
-def test_a_compiled_keeper_is_used_only_if_it_is_of_this_very_source(tmp_path: Path) -> None:
+def test_a_compiled_keeper_is_used_only_if_it_matches_the_source(tmp_path: Path) -> None:
     source = tmp_path / "keeper.py"
     source.write_text("first = 1\n")
     assert keeper_start._program(str(source)) == str(source)
@@ -165,7 +165,7 @@ async def test_a_launch_under_a_very_long_path_can_be_reached(launches: Launches
         await agent.until_output(b"far\n")
 
 
-async def test_connecting_to_a_launch_that_is_over_tells_so_at_once(launches: Launches) -> None:
+async def test_connecting_to_a_finished_launch_reports_its_end_immediately(launches: Launches) -> None:
     launch = launches.create(["echo", "quick"])
     assert await launch.wait_gone(WAIT_S)
     async with Followed(launch) as agent:
@@ -173,16 +173,14 @@ async def test_connecting_to_a_launch_that_is_over_tells_so_at_once(launches: La
         assert bytes(agent.output) == b"quick\n"
 
 
-async def test_a_keeper_that_does_not_answer_is_not_waited_for_longer_than_told(
-    launches: Launches, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_connecting_to_a_hung_keeper_times_out(launches: Launches, monkeypatch: pytest.MonkeyPatch) -> None:
     launch = launches.create(["cat"])
     monkeypatch.setattr(launch, "_try_connect", lambda: None)
     with pytest.raises(TimeoutError):
         await launch.connect(lambda: None, lambda: None, 0.05)
 
 
-async def test_orders_given_before_there_is_a_connection_are_not_lost(launches: Launches) -> None:
+async def test_commands_given_before_the_connection_are_not_lost(launches: Launches) -> None:
     launch = launches.create(["cat"])
     launch.write([b"early\n"])
     launch.end(10, 10)
@@ -212,7 +210,7 @@ async def test_a_small_spool_limit_is_acknowledged_in_small_steps(launches: Laun
 
 
 @pytest.mark.parametrize("line", [b"", b"no newline", b"two\nlines\n", b"\n\n"])
-def test_only_whole_single_lines_can_be_written(tmp_path: Path, line: bytes) -> None:
+def test_only_complete_single_lines_can_be_written(tmp_path: Path, line: bytes) -> None:
     launch = folder_only(tmp_path)
     with pytest.raises(ValueError):
         launch.write([b"good\n", line])
@@ -221,7 +219,7 @@ def test_only_whole_single_lines_can_be_written(tmp_path: Path, line: bytes) -> 
 
 @settings(max_examples=50, deadline=None)
 @given(lines=st.lists(st.binary(max_size=40).map(lambda b: b.replace(b"\n", b"") + b"\n")), cut=st.integers(0, 2000))
-def test_repair_keeps_every_whole_line_wherever_the_write_was_torn(lines: list[bytes], cut: int) -> None:
+def test_repair_keeps_every_complete_line_wherever_the_write_stopped(lines: list[bytes], cut: int) -> None:
     with tempfile.TemporaryDirectory() as root:
         launch = folder_only(Path(root))
         written = b"".join(lines)[:cut]
@@ -232,7 +230,7 @@ def test_repair_keeps_every_whole_line_wherever_the_write_was_torn(lines: list[b
         assert (launch.folder / "in").read_bytes() == b"".join(lines)
 
 
-def test_repair_finds_a_torn_line_that_is_longer_than_a_chunk(tmp_path: Path) -> None:
+def test_repair_finds_a_partial_line_that_is_longer_than_a_chunk(tmp_path: Path) -> None:
     launch = folder_only(tmp_path)
     append_raw(launch, b"one\n" + b"x" * 3_000_000 + b"\n" + b"y" * 3_000_000)
     assert launch.repair_input() == 2
@@ -251,14 +249,14 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.needs("linux", "mount")
-def test_input_that_has_no_room_is_refused_and_leaves_nothing_torn(
+def test_without_disk_space_input_is_refused_and_leaves_no_partial_line(
     small_disk: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     launch = folder_only(small_disk)
     with pytest.raises(StoreFull):
         launch.write([b"x" * 2_000_000 + b"\n"])
     assert (launch.folder / "in").stat().st_size == 0
-    # Somebody else may take the room after it was looked for.
+    # Another process may use up the space after the check.
     monkeypatch.setattr(launch_module, "ROOM_BYTES", -10_000_000)
     with pytest.raises(StoreFull):
         launch.write([b"first\n", b"x" * 2_000_000 + b"\n"])
@@ -267,15 +265,15 @@ def test_input_that_has_no_room_is_refused_and_leaves_nothing_torn(
 
 
 @pytest.mark.needs("linux", "mount")
-def test_a_launch_that_has_no_room_is_refused(small_disk: Path) -> None:
+def test_without_disk_space_a_launch_is_refused(small_disk: Path) -> None:
     fill_disk(small_disk / "ballast")
     with pytest.raises(StoreFull):
         Launch.create(small_disk, spec("no-room"))
 
 
 @pytest.mark.full
-async def test_a_server_killed_in_the_middle_of_its_writes_loses_and_doubles_nothing(launches: Launches) -> None:
-    """Ten servers, each killed at whatever byte it has reached; each repairs the input and goes on from there."""
+async def test_a_server_killed_during_a_write_loses_and_duplicates_nothing(launches: Launches) -> None:
+    """Ten servers in a row, each killed at an arbitrary byte. Each repairs the input and continues from there."""
     lines = [b"%06d " % number + b"x" * 200_000 + b"\n" for number in range(60)]
     writer = """
 import sys

@@ -1,4 +1,4 @@
-"""Journals in memory: what is kept for viewers is bounded, and what is read from the store comes in pieces."""
+"""Journals in memory: the cache for viewers is limited, and reads from the store are split into pieces."""
 
 import asyncio
 import gc
@@ -25,16 +25,16 @@ from perdure.runtime.log.frames import JOINS_MAX
 from perdure.runtime.log.journal import AT_ONCE_EVENTS, Journal
 from perdure.runtime.log.log import Log
 from perdure.runtime.log.reading import READ_BATCH, READ_BYTES
-from perdure.stores.base import Checkpoint, Stored
+from perdure.stores.base import LaunchProgress, Stored
 from perdure.stores.sqlite import SqliteStore
 from tests.core.stage import world
 from tests.runtime.logs import opened
 
-CHECKPOINT = Checkpoint("launch", "s", "alpha", "acp", "live", 0, 0, 0, [], b"")
+PROGRESS = LaunchProgress("launch", "s", "alpha", "acp", "live", 0, 0, 0, [], b"")
 
 
 class MeasuredStore(SqliteStore):
-    """Remembers how much each read brought."""
+    """Records the size of each read."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
@@ -47,7 +47,7 @@ class MeasuredStore(SqliteStore):
 
 
 class Watcher:
-    """Remembers where the log was whenever it was woken."""
+    """Records the log's position whenever it is woken."""
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
@@ -77,20 +77,20 @@ async def working(store: MeasuredStore) -> Journal:
 
 async def say(journal: Journal, text: str) -> None:
     delta = ev.AssistantText(turn=1, block=0, delta=text)
-    assert await journal.record_deltas([delta], CHECKPOINT, lambda _: True)
+    assert await journal.record_deltas([delta], PROGRESS, lambda _: True)
 
 
-async def test_output_that_led_to_nothing_moves_only_the_checkpoint(store: MeasuredStore) -> None:
+async def test_output_without_events_changes_only_the_progress(store: MeasuredStore) -> None:
     journal = await working(store)
     before = journal.last_seq
-    moved = msgspec.structs.replace(CHECKPOINT, offset=1_000_000)
+    moved = msgspec.structs.replace(PROGRESS, offset=1_000_000)
     assert await journal.record_deltas([], moved, lambda _: True)
-    await journal.record(lambda state: Decision(state, world()), checkpoint=moved, by_owner=True)
+    await journal.record(lambda state: Decision(state, world()), progress=moved, by_owner=True)
     assert journal.last_seq == before
     assert [row.offset for row in await store.launches("launch")] == [1_000_000]
 
 
-async def test_viewers_at_many_places_of_one_session_cost_only_a_few_joined_pieces(store: MeasuredStore) -> None:
+async def test_viewers_at_many_positions_of_one_session_use_only_a_few_joined_pieces(store: MeasuredStore) -> None:
     journal = await working(store)
     for number in range(200):
         await say(journal, f"w{number} ")
@@ -102,20 +102,20 @@ async def test_viewers_at_many_places_of_one_session_cost_only_a_few_joined_piec
             assert journal.frames_after(position) == expected
     assert len(journal._tail._joins) <= JOINS_MAX
     shared = journal.frames_after(journal.last_seq - 1)
-    assert journal.frames_after(journal.last_seq - 1) is shared, "those at the same place share one piece"
+    assert journal.frames_after(journal.last_seq - 1) is shared, "viewers at the same position share one piece"
 
 
-async def test_pieces_that_are_made_for_viewers_count_for_the_limit_of_all_sessions(store: MeasuredStore) -> None:
+async def test_pieces_made_for_viewers_count_towards_the_limit_of_all_sessions(store: MeasuredStore) -> None:
     journal = await working(store)
     for _ in range(JOINS_MAX + 1):
         await say(journal, "x" * 10_000)
     before = journal.log.recent.total_bytes
     made = [journal.frames_after(position) for position in range(journal.last_seq - JOINS_MAX, journal.last_seq)]
-    # The last event alone is no new piece: it is the frame itself.
+    # A single event needs no new piece: its frame is returned as it is.
     assert journal.log.recent.total_bytes == before + sum(len(piece or b"") for piece in made[:-1])
 
 
-async def test_a_piece_that_was_made_for_one_viewer_goes_with_the_next_event(store: MeasuredStore) -> None:
+async def test_a_piece_made_for_one_viewer_is_dropped_with_the_next_event(store: MeasuredStore) -> None:
     journal = await working(store)
     for _ in range(10):
         await say(journal, "x" * 10_000)
@@ -125,7 +125,7 @@ async def test_a_piece_that_was_made_for_one_viewer_goes_with_the_next_event(sto
     assert sys.getrefcount(piece) == 2, "only this test holds it"
 
 
-async def test_a_journal_whose_frames_were_dropped_is_counted_again_with_its_next_word(store: MeasuredStore) -> None:
+async def test_a_journal_whose_frames_were_dropped_is_counted_again_with_its_next_delta(store: MeasuredStore) -> None:
     journal = await working(store)
     await say(journal, "x" * 10_000)
     journal.log.recent.forget("s")
@@ -134,14 +134,14 @@ async def test_a_journal_whose_frames_were_dropped_is_counted_again_with_its_nex
     assert journal.log.recent.total_bytes > 10_000
 
 
-async def test_a_journal_that_was_let_go_of_or_erased_counts_for_nothing(store: MeasuredStore) -> None:
+async def test_an_evicted_or_erased_journal_uses_no_budget(store: MeasuredStore) -> None:
     journal = await working(store)
     log = journal.log
     await say(journal, "x" * 10_000)
     log.evict(-1)
     await journal.snapshot_frame()
     assert (log.journals, log.recent.total_bytes) == ({}, 0)
-    assert await log.open("s") is journal, "it is the same one, as long as somebody holds it"
+    assert await log.open("s") is journal, "it stays the same object while it is referenced"
     await say(journal, "x" * 10_000)
     assert log.recent.total_bytes > 20_000
     log.forget("s")
@@ -174,7 +174,7 @@ async def test_a_snapshot_says_when_the_last_event_happened_also_after_a_restart
         assert shown["at"] > shown["last_event_at"]
 
 
-async def test_after_a_rewind_a_snapshot_reads_the_turn_that_is_last_now_and_no_other(store: MeasuredStore) -> None:
+async def test_after_a_rewind_a_snapshot_reads_only_the_last_remaining_turn(store: MeasuredStore) -> None:
     journal = await working(store)
     launch = cmd.PrepareLaunch(
         launch_id="l", agent="alpha", driver="acp", native_session_id=None, workdir_id="1:2", fingerprint="bin"
@@ -202,7 +202,7 @@ async def test_after_a_rewind_a_snapshot_reads_the_turn_that_is_last_now_and_no_
     assert sum(store.sizes) < 10_000
 
 
-async def test_a_history_that_is_taken_over_at_once_is_the_same_as_one_that_is_read(store: MeasuredStore) -> None:
+async def test_a_history_imported_in_one_step_equals_one_that_is_read(store: MeasuredStore) -> None:
     log = await opened(store)
     made = create(cmd.CreateSession(session_id="s", project=None, agent="alpha", workdir="/srv"), world())
     numbers = range(1, AT_ONCE_EVENTS)
@@ -220,7 +220,7 @@ async def test_a_history_that_is_taken_over_at_once_is_the_same_as_one_that_is_r
     assert journal.state.last_turn == AT_ONCE_EVENTS
 
 
-async def test_who_watches_a_long_history_being_taken_over_is_told_when_it_is_there(store: MeasuredStore) -> None:
+async def test_a_follower_is_notified_when_a_long_import_is_complete(store: MeasuredStore) -> None:
     log = await opened(store)
     made = create(cmd.CreateSession(session_id="s", project=None, agent="alpha", workdir="/srv"), world())
     numbers = range(1, AT_ONCE_EVENTS)
@@ -228,16 +228,16 @@ async def test_who_watches_a_long_history_being_taken_over_is_told_when_it_is_th
     taking = asyncio.ensure_future(log.create(made))
     await asyncio.sleep(0)
     watching = Watcher(log.journals["s"])
-    log.journals["s"].followers.add(watching)
+    log.journals["s"].follow(watching)
     journal, _ = await taking
     assert watching.seen == [journal.last_seq]
 
 
-async def test_a_server_that_can_not_learn_whose_ids_were_given_twice_does_not_start(store: MeasuredStore) -> None:
+async def test_a_server_that_can_not_read_the_reused_ids_does_not_start(store: MeasuredStore) -> None:
     log = Log(store)
     await store.close()
     with pytest.raises(StoreError):
-        await log.recall_given()
+        await log.recall_issued_twice()
 
 
 async def test_a_text_longer_than_a_batch_is_compacted_into_one_and_read_from_anywhere(store: MeasuredStore) -> None:
@@ -245,7 +245,7 @@ async def test_a_text_longer_than_a_batch_is_compacted_into_one_and_read_from_an
     count = READ_BATCH * 3 + 7
     deltas = [ev.AssistantText(turn=1, block=0, delta=f"w{number} ") for number in range(count)]
     for start in range(0, count, 500):
-        assert await journal.record_deltas(deltas[start : start + 500], CHECKPOINT, lambda _: True)
+        assert await journal.record_deltas(deltas[start : start + 500], PROGRESS, lambda _: True)
     await journal.record(lambda state: decide(state, cmd.GiveUpTurn(code="x", message="over"), world()))
     before = await store.read("s", 0, limit=10**6)
     feed = Feed(journal.log)
@@ -274,7 +274,7 @@ def _finished(turn: int) -> list[ev.Event]:
     ]
 
 
-async def test_a_session_has_one_journal_while_anybody_holds_it(store: MeasuredStore) -> None:
+async def test_a_session_has_one_journal_while_it_is_referenced(store: MeasuredStore) -> None:
     journal = await working(store)
     log = journal.log
     log.evict(-1)
@@ -286,7 +286,7 @@ async def test_a_session_has_one_journal_while_anybody_holds_it(store: MeasuredS
     assert log.journals == {"s": journal}
 
 
-async def test_a_session_that_was_erased_is_not_found_however_it_is_held(store: MeasuredStore) -> None:
+async def test_an_erased_session_is_not_found_even_if_it_is_referenced(store: MeasuredStore) -> None:
     journal = await working(store)
     log = journal.log
     log.evict(-1)
@@ -297,7 +297,7 @@ async def test_a_session_that_was_erased_is_not_found_however_it_is_held(store: 
         await log.open("s")
 
 
-async def test_a_journal_that_nobody_holds_costs_no_memory(store: MeasuredStore) -> None:
+async def test_an_unreferenced_journal_uses_no_memory(store: MeasuredStore) -> None:
     journal = await working(store)
     log, held = journal.log, weakref.ref(journal)
     del journal

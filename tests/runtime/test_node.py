@@ -1,4 +1,4 @@
-"""One node: its clock, which is the database's however slow the way to it is, and when it counts another as dead."""
+"""A node: its clock, which follows the database's despite slow round trips, and when it declares another node dead."""
 
 from itertools import pairwise
 from pathlib import Path
@@ -19,7 +19,7 @@ ways = some.floats(0, 10)
 
 
 class Database:
-    """Its clock is ahead of the node's, and each way to it and back takes some time."""
+    """A database whose clock is ahead of the node's, and whose round trips take time."""
 
     def __init__(self) -> None:
         self.steady_s = 0.0
@@ -33,7 +33,7 @@ class Database:
 
 
 @given(some.lists(some.tuples(ways, ways), min_size=1, max_size=20))
-async def test_a_slower_answer_never_makes_a_nodes_clock_worse(trips: list[tuple[float, float]]) -> None:
+async def test_a_slower_response_never_makes_a_nodes_clock_worse(trips: list[tuple[float, float]]) -> None:
     database = Database()
     log: Any = SimpleNamespace(shared=database, steady=lambda: database.steady_s)
     node = Node(log, "n", ServerSettings(), lambda: None, Path("lease"))
@@ -58,20 +58,20 @@ NEVER = float("inf")
         ({"workdirs": "local", "takeover_after_s": 5.0}, {"workdirs": "shared", "takeover_after_s": 5.0}, NEVER),
         ({"workdirs": "shared", "takeover_after_s": 5.0}, {}, NEVER),
     ],
-    ids=["theirs is longer", "ours is longer", "its directories are its own", "ours are", "it does not say"],
+    ids=["theirs is longer", "ours is longer", "their directories are local", "ours are local", "unknown"],
 )
-def test_a_silent_node_is_dead_when_its_own_lease_has_ended_too(
+def test_a_silent_node_is_dead_only_after_its_own_lease_has_ended(
     ours: dict[str, Any], theirs: dict[str, Any], limit_s: float
 ) -> None:
-    """Its agents pause when the lease that its own settings gave them ends; before that nobody may take over."""
+    """Its agents pause when the lease from its own settings ends. No node may take over before that."""
     log: Any = SimpleNamespace(shared=object(), steady=lambda: 0.0)
     node = Node(log, "n", ServerSettings(**ours), lambda: None, Path("lease"))
     other = base.Node("o", 1, 1, False, msgspec.json.encode(theirs))
     assert node._limit_s(other) == limit_s
 
 
-def test_a_lease_that_could_not_be_written_is_not_counted_on(tmp_path: Path) -> None:
-    """Keepers pause their agents when the lease that they can read ends; the server must know that."""
+def test_a_lease_that_could_not_be_written_does_not_count(tmp_path: Path) -> None:
+    """Keepers pause their agents when the lease in the file ends, and the server must know that."""
     owner = base.Owner("n", 1)
     log: Any = SimpleNamespace(shared=object(), node=owner, steady=lambda: 0.0)
     settings = ServerSettings(workdirs="shared", workspaces=str(tmp_path), takeover_after_s=30.0)

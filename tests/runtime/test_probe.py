@@ -1,4 +1,4 @@
-"""Asking a program for its version: real programs, also those that hang, fail, or say nothing."""
+"""Asking a program for its version: real programs, including some that hang, fail or print nothing."""
 
 import asyncio
 import os
@@ -6,21 +6,23 @@ from pathlib import Path
 
 import pytest
 
+from perdure.drivers.claude.probing import ClaudeProbe
 from perdure.runtime.agents import probe
-from perdure.runtime.agents.probe import OLDEST_CLAUDE, ask_version, fingerprint_of
+from perdure.runtime.agents.probe import ask_version, fingerprint_of
 from tests.harness import eventually
 from tests.runtime.programs import claude, program, touched
 
 ENVIRONMENT = {"PATH": os.environ["PATH"]}
+CLAUDE = ClaudeProbe()
 
 
-async def test_a_program_that_tells_its_version_is_ready(tmp_path: Path) -> None:
-    found = await ask_version(str(claude(tmp_path / "claude")), [], ENVIRONMENT, OLDEST_CLAUDE)
+async def test_a_program_that_prints_its_version_is_ready(tmp_path: Path) -> None:
+    found = await ask_version(str(claude(tmp_path / "claude")), [], ENVIRONMENT, CLAUDE)
     assert (found.state, found.version, found.reason, found.lasts) == ("ready", "2.1.197", None, True)
 
 
 async def test_an_old_version_is_too_old_and_stays_so(tmp_path: Path) -> None:
-    found = await ask_version(str(claude(tmp_path / "claude", "1.0.128")), [], ENVIRONMENT, OLDEST_CLAUDE)
+    found = await ask_version(str(claude(tmp_path / "claude", "1.0.128")), [], ENVIRONMENT, CLAUDE)
     assert (found.state, found.version, found.lasts) == ("too_old", "1.0.128", True)
     assert found.reason == "Version 1.0.128 is too old; 2.0.0 or newer is needed."
 
@@ -44,7 +46,7 @@ async def test_a_fork_is_not_too_old_by_its_own_numbers_but_claude_is(
     tmp_path: Path, told: str, shown: str, state: str
 ) -> None:
     body = f'case "$1" in --version) echo "{told}";; --help) {shown};; esac'
-    found = await ask_version(str(program(tmp_path / "claude", body)), [], ENVIRONMENT, OLDEST_CLAUDE)
+    found = await ask_version(str(program(tmp_path / "claude", body)), [], ENVIRONMENT, CLAUDE)
     assert (found.state, (found.version or "-") in told) == (state, True)
 
 
@@ -57,31 +59,31 @@ async def test_a_fork_is_not_too_old_by_its_own_numbers_but_claude_is(
         ("echo '--output-format'; exit 2", True),
     ],
 )
-async def test_a_copy_of_claude_that_shows_no_resume_is_never_asked_to(tmp_path: Path, shown: str, able: bool) -> None:
+async def test_a_copy_of_claude_without_resume_is_never_asked_to_resume(tmp_path: Path, shown: str, able: bool) -> None:
     body = f'case "$1" in --version) echo 2.1.197;; --help) {shown};; esac'
-    found = await ask_version(str(program(tmp_path / "claude", body)), [], ENVIRONMENT, OLDEST_CLAUDE)
+    found = await ask_version(str(program(tmp_path / "claude", body)), [], ENVIRONMENT, CLAUDE)
     assert (found.state, found.can_resume) == ("ready", able)
 
 
 @pytest.mark.parametrize("broken", ["echo '--output-format'", "true", "exit 1"])
 @pytest.mark.parametrize("resumes", [True, False])
-async def test_options_that_were_shown_in_part_are_asked_for_again(tmp_path: Path, broken: str, resumes: bool) -> None:
+async def test_a_help_text_that_was_cut_is_requested_again(tmp_path: Path, broken: str, resumes: bool) -> None:
     whole = f"echo '--output-format'; echo '{'--resume' if resumes else '--verbose'}'"
     again = f'if [ -e "{tmp_path}/asked" ]; then {whole}; else touch "{tmp_path}/asked"; {broken}; fi'
     body = f'case "$1" in --version) echo 2.1.197;; --help) {again};; esac'
-    found = await ask_version(str(program(tmp_path / "claude", body)), [], ENVIRONMENT, OLDEST_CLAUDE)
+    found = await ask_version(str(program(tmp_path / "claude", body)), [], ENVIRONMENT, CLAUDE)
     assert found.can_resume is resumes
 
 
 @pytest.mark.parametrize(
     ("body", "reason"),
     [
-        ("echo no licence; exit 3", "It does not tell its version (exit code 3): no licence."),
-        ("exit 1", "It does not tell its version (exit code 1): it says nothing."),
-        ("echo hello", "It does not tell its version (exit code 0): hello."),
+        ("echo no licence; exit 3", "It printed no version (exit code 3): no licence."),
+        ("exit 1", "It printed no version (exit code 1): no output."),
+        ("echo hello", "It printed no version (exit code 0): hello."),
     ],
 )
-async def test_a_program_that_does_not_tell_it_is_broken_for_now(tmp_path: Path, body: str, reason: str) -> None:
+async def test_a_program_that_prints_no_version_is_broken_for_now(tmp_path: Path, body: str, reason: str) -> None:
     found = await ask_version(str(program(tmp_path / "claude", body)), [], ENVIRONMENT)
     assert (found.state, found.reason, found.lasts) == ("broken", reason, False)
 
@@ -90,7 +92,7 @@ async def test_a_file_that_can_not_be_run_is_broken(tmp_path: Path) -> None:
     path = program(tmp_path / "claude", "")
     path.write_text("#!/no/such/interpreter\n")
     found = await ask_version(str(path), [], ENVIRONMENT)
-    assert found.state == "broken" and "can't be run" in (found.reason or "")
+    assert found.state == "broken" and "Can't run" in (found.reason or "")
 
 
 async def test_a_program_that_hangs_is_ended_with_what_it_started(
@@ -99,13 +101,13 @@ async def test_a_program_that_hangs_is_ended_with_what_it_started(
     monkeypatch.setattr(probe, "VERSION_TIMEOUT_S", 3)
     hangs = program(tmp_path / "claude", f'sleep 600 & echo $! > "{tmp_path}/child"\nwait')
     found = await ask_version(str(hangs), [], ENVIRONMENT)
-    assert (found.state, found.reason) == ("broken", f"`{hangs} --version` did not answer in 3 s.")
+    assert (found.state, found.reason) == ("broken", f"`{hangs} --version` did not exit in 3 s.")
     child = (tmp_path / "child").read_text().strip()
-    await asyncio.to_thread(eventually, lambda: not is_alive(child), "the end of what it started")
+    await asyncio.to_thread(eventually, lambda: not is_alive(child), "its children are gone")
 
 
 def is_alive(pid: str) -> bool:
-    """Whether it runs; one that is dead and not yet collected does not."""
+    """Whether the process is running; a zombie is not."""
     try:
         status = Path(f"/proc/{pid}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):
@@ -113,7 +115,7 @@ def is_alive(pid: str) -> bool:
     return status.rpartition(")")[2].split()[0] != "Z"
 
 
-async def test_the_arguments_are_part_of_what_is_asked(tmp_path: Path) -> None:
+async def test_the_arguments_are_part_of_the_probe(tmp_path: Path) -> None:
     runner = program(tmp_path / "npx", 'echo "$1" 3.2.1 "$2"')
     found = await ask_version(str(runner), ["some-claude"], ENVIRONMENT)
     assert found.version == "3.2.1"

@@ -1,4 +1,4 @@
-"""Finding and ending processes by their mark, and never anybody else's."""
+"""Finding and ending processes by their mark, and never any others."""
 
 import asyncio
 import os
@@ -29,7 +29,7 @@ def launch_id() -> str:
 
 @pytest.fixture
 async def start() -> AsyncIterator[Start]:
-    """Starts a Python program and waits until it says that it runs."""
+    """Start a Python program and wait until it is ready."""
     started: list[Process] = []
 
     async def run(code: str, mark: str | None = None) -> Process:
@@ -68,7 +68,7 @@ async def test_a_marked_process_is_found_by_its_launch_and_no_other(start: Start
 def test_a_process_shown_as_roots_is_found_by_the_user_in_its_status(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As /proc shows one that is not dumpable: its environment can't be read, its group and its status can."""
+    """As /proc shows a non-dumpable process: its environment can't be read, but its control group and status can."""
     user = os.geteuid() + 1
     (tmp_path / "self").mkdir()
     (tmp_path / "self" / "environ").touch()
@@ -90,7 +90,7 @@ async def test_ending_tries_sigterm_first(start: Start, launch_id: str) -> None:
     assert await process.wait() == -signal.SIGTERM
 
 
-async def test_ending_kills_what_does_not_hear(start: Start, launch_id: str) -> None:
+async def test_ending_kills_processes_that_ignore_sigterm(start: Start, launch_id: str) -> None:
     one = await start(STUBBORN + "time.sleep(600)", launch_id)
     two = await start(STUBBORN + "time.sleep(600)", launch_id + "-two")
     bystander = await start(READY + "time.sleep(600)", launch_id + "-three")
@@ -99,7 +99,7 @@ async def test_ending_kills_what_does_not_hear(start: Start, launch_id: str) -> 
     assert processes.marked(launch_id + "-three") == [bystander.pid]
 
 
-async def test_a_process_born_while_its_parent_is_ended_is_ended_too(start: Start, launch_id: str) -> None:
+async def test_a_process_started_while_its_parent_is_ended_is_ended_too(start: Start, launch_id: str) -> None:
     code = (
         "import os, signal, time\n"
         "def more(*_):\n"
@@ -127,10 +127,10 @@ async def test_a_reused_pid_is_not_signalled(start: Start, launch_id: str) -> No
     assert {stranger.pid, other_launch.pid} <= {process.pid for process in processes.describe_tree(os.getpid())}
 
 
-def test_a_pid_that_changes_hands_between_the_look_and_the_signal_is_not_hit(
+def test_a_pid_reused_between_check_and_signal_is_not_signalled(
     launch_id: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The marked process ends, and its number is free again, right after its mark was read."""
+    """The marked process ends, and its pid is free for reuse, right after its mark was read."""
     code = READY + "time.sleep(600)"
     with subprocess.Popen(
         [sys.executable, "-I", "-S", "-c", code], stdout=subprocess.PIPE, env={"PERDURE_LAUNCH": launch_id}
@@ -187,12 +187,10 @@ async def test_a_tree_is_described_parents_first_with_its_memory(start: Start, l
 BURN = "import time\nwhile time.process_time() < 0.3: pass\n"
 
 
-async def test_the_processor_time_of_a_tree_holds_that_of_children_that_have_ended(
-    start: Start, launch_id: str
-) -> None:
+async def test_the_cpu_time_of_a_tree_includes_children_that_have_ended(start: Start, launch_id: str) -> None:
     code = f"import os, subprocess, sys; subprocess.run([sys.executable, '-c', {BURN!r}]); " + READY + "time.sleep(600)"
     process = await start(code, launch_id)
-    # The kernel shows whole ticks of each process, so a little of what was used may be missing.
+    # The kernel reports whole ticks of each process, so the total may be slightly too low.
     assert 0.25 <= processes.tree_cpu_s(process.pid) < 10
     assert await processes.end_marked([launch_id], 1) == []
 
@@ -201,18 +199,18 @@ async def test_the_processor_time_of_a_tree_holds_that_of_children_that_have_end
     ("used", "cpu_s"),
     [("00:00:00", 0), ("01:02:03", 3723), ("2-00:00:01", 172_801), ("0:01.50", 1.5), ("62:03.25", 3723.25)],
 )
-def test_the_processor_time_is_read_as_each_ps_writes_it(used: str, cpu_s: float) -> None:
+def test_cpu_times_of_both_ps_formats_are_parsed(used: str, cpu_s: float) -> None:
     assert processes._seconds_of(used) == cpu_s
 
 
-def test_the_tree_of_nobody_is_empty() -> None:
+def test_the_tree_of_a_missing_process_is_empty() -> None:
     assert processes.describe_tree(2**22 + 1) == []
     assert processes.tree_cpu_s(2**22 + 1) == 0
     assert processes.tree_rss_bytes(2**22 + 1) == 0
 
 
 @pytest.mark.needs("ps")
-async def test_without_proc_trees_come_from_ps_and_marks_are_honestly_missing(
+async def test_without_proc_trees_come_from_ps_and_there_are_no_marks(
     start: Start, launch_id: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     process = await start(READY + "time.sleep(600)", launch_id)

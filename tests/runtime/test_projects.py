@@ -1,4 +1,4 @@
-"""Projects: made, changed and removed by many at once, none of whom loses what another one did."""
+"""Projects: concurrent changes don't overwrite each other."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -21,7 +21,7 @@ async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
     await made.close()
 
 
-async def test_projects_of_one_name_that_are_made_at_once_are_all_kept(store: SqliteStore, tmp_path: Path) -> None:
+async def test_projects_with_one_name_created_concurrently_are_all_stored(store: SqliteStore, tmp_path: Path) -> None:
     projects = Projects(store, {}, tmp_path / "data")
     path = str(tmp_path)
     made = await asyncio.gather(*(projects.create(ProjectSettings(path=path, name="Site")) for _ in range(5)))
@@ -29,7 +29,7 @@ async def test_projects_of_one_name_that_are_made_at_once_are_all_kept(store: Sq
     assert sorted(await store.documents("project")) == sorted(made)
 
 
-async def test_changes_that_come_at_once_are_all_kept(store: SqliteStore, tmp_path: Path) -> None:
+async def test_concurrent_changes_are_all_stored(store: SqliteStore, tmp_path: Path) -> None:
     projects = Projects(store, {}, tmp_path / "data")
     key = await projects.create(ProjectSettings(path=str(tmp_path), name="Site"))
     await asyncio.gather(
@@ -55,7 +55,7 @@ async def test_a_project_that_is_removed_while_it_is_changed_stays_removed(store
     assert await store.documents("project") == {}
 
 
-def test_a_rule_with_a_misspelt_field_is_no_rule() -> None:
+def test_a_rule_with_a_misspelt_field_is_refused() -> None:
     rule = {"tool": "Bash", "patern": "git status*", "action": "allow"}
     with pytest.raises(msgspec.ValidationError, match="patern"):
         msgspec.convert({"path": "/srv", "permissions": [rule]}, ProjectSettings)

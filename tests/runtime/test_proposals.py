@@ -1,4 +1,4 @@
-"""Which files are read for the diff of a permission request: text inside the working directory, and nothing else."""
+"""Which files are read for the diff of a permission request: only text files inside the working directory."""
 
 import asyncio
 import os
@@ -32,10 +32,10 @@ def test_only_regular_text_files_inside_the_working_directory_are_read(tmp_path:
     assert text_of("deep/a.txt", str(tmp_path / "absent")) is None
 
 
-def test_a_request_is_shown_as_it_came_where_its_file_does_not_answer(
+def test_a_request_is_shown_unchanged_if_its_file_can_not_be_read_in_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As on a network file system whose server is gone."""
+    """For example on a network file system whose server is down."""
     answers = threading.Event()
     monkeypatch.setattr(proposals, "text_of", lambda path, workdir: "two\n" if answers.wait(WAIT_S) else None)
     monkeypatch.setattr(proposals, "PLACE_TIMEOUT_S", 0.01)
@@ -51,7 +51,7 @@ def test_a_request_is_shown_as_it_came_where_its_file_does_not_answer(
     assert asyncio.run(shown()) is observations
 
 
-def test_a_permission_request_gets_the_lines_of_its_file_and_all_else_stays(tmp_path: Path) -> None:
+def test_a_permission_request_gets_the_line_numbers_of_its_file_and_nothing_else_changes(tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text("one\ntwo\nthree\n")
     edit = {"path": str(tmp_path / "a.py"), "old_text": "two", "new_text": "2"}
     prompt = PendingPrompt(turn=1, prompt_id="p", kind="permission", title="Edit", diff=[edit])
@@ -63,7 +63,7 @@ def test_a_permission_request_gets_the_lines_of_its_file_and_all_else_stays(tmp_
     assert asyncio.run(with_context(alone, str(tmp_path))) is alone
 
 
-def test_a_file_that_is_there_and_is_not_read_does_not_look_like_a_new_one(tmp_path: Path) -> None:
+def test_an_existing_file_that_was_not_read_does_not_look_like_a_new_one(tmp_path: Path) -> None:
     work = tmp_path / "work"
     work.mkdir()
     (work / "long").write_bytes(b"x" * (FILE_MAX_BYTES + 1))

@@ -1,4 +1,4 @@
-"""The pump: what many agents say is stored in one commit and shown, and no source hurts another."""
+"""The pump: output of many agents is stored in one commit and shown, and no source affects another."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -14,7 +14,7 @@ from perdure.core.session import create, decide
 from perdure.runtime.log.journal import Journal
 from perdure.runtime.log.log import Log
 from perdure.runtime.running.pump import RATE_OVER_S, TICK_MAX_S, Batch, Pump
-from perdure.stores.base import Append, Checkpoint, Kept
+from perdure.stores.base import Append, Kept, LaunchProgress
 from perdure.stores.sqlite import SqliteStore
 from tests.core.stage import world
 from tests.runtime.logs import opened
@@ -23,14 +23,14 @@ WAIT_S = 20
 
 
 class CountedStore(SqliteStore):
-    """Counts commits, and can be told to make none at once, or to fail."""
+    """Counts commits, and can be told to refuse `append_now`, or to fail."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
         self.groups: list[int] = []
         self.is_slow = False
-        self.let_go = asyncio.Event()
-        self.let_go.set()
+        self.may_commit = asyncio.Event()
+        self.may_commit.set()
         self.fails: dict[str, Exception] = {}
         self.bug: Exception | None = None
 
@@ -43,7 +43,7 @@ class CountedStore(SqliteStore):
         return self._with_failures(steps, super().append_now([step for step in steps if not self._fails(step)]))
 
     async def append_all(self, steps: Any) -> list[Kept | Exception]:
-        await self.let_go.wait()
+        await self.may_commit.wait()
         if self.bug is not None:
             raise self.bug
         self.groups.append(len(steps))
@@ -63,7 +63,7 @@ class CountedStore(SqliteStore):
 
 
 class Source:
-    """Says words when it is told to."""
+    """A source that produces text when the test tells it to."""
 
     def __init__(self, journal: Journal) -> None:
         self.journal = journal
@@ -81,7 +81,7 @@ class Source:
         said, self.words = self.words[0], self.words[1:]
         self.offset += len(said)
         name = self.journal.state.id
-        row = Checkpoint(f"launch-{name}", name, "alpha", "acp", "live", self.offset, 0, 0, [], b"")
+        row = LaunchProgress(f"launch-{name}", name, "alpha", "acp", "live", self.offset, 0, 0, [], b"")
         return Batch(self, [ev.AssistantText(turn=1, block=0, delta=said)], row, self.offset, bool(self.words))
 
     def stored(self, batch: Batch) -> None:
@@ -137,9 +137,7 @@ async def said(store: CountedStore, name: str) -> str:
     return "".join(event.delta for event in events if isinstance(event, ev.AssistantText))
 
 
-async def test_what_several_sources_have_at_the_same_time_is_one_commit(
-    store: CountedStore, log: Log, pump: Pump
-) -> None:
+async def test_output_of_several_sources_is_one_commit(store: CountedStore, log: Log, pump: Pump) -> None:
     sources = [await source(log, f"s{number}") for number in range(5)]
     for one in sources:
         one.words = ["word "]
@@ -151,7 +149,7 @@ async def test_what_several_sources_have_at_the_same_time_is_one_commit(
     assert {row.offset for row in await store.launches()} == {5}
 
 
-async def test_a_source_with_more_is_read_on_until_it_has_none(store: CountedStore, log: Log, pump: Pump) -> None:
+async def test_a_source_is_read_until_it_has_no_more(store: CountedStore, log: Log, pump: Pump) -> None:
     one = await source(log, "s")
     one.words = [f"{number} " for number in range(20)]
     expected = "".join(one.words)
@@ -160,12 +158,10 @@ async def test_a_source_with_more_is_read_on_until_it_has_none(store: CountedSto
     assert await said(store, "s") == expected
 
 
-async def test_a_commit_that_is_not_made_at_once_is_waited_for_and_nothing_is_read_meanwhile(
-    store: CountedStore, log: Log, pump: Pump
-) -> None:
+async def test_nothing_is_read_while_a_commit_is_in_progress(store: CountedStore, log: Log, pump: Pump) -> None:
     one, other = await source(log, "s"), await source(log, "t")
     store.is_slow = True
-    store.let_go.clear()
+    store.may_commit.clear()
     one.words = other.words = ["first ", "second "]
     pump.ready(one)
     for _ in range(5):
@@ -178,7 +174,7 @@ async def test_a_commit_that_is_not_made_at_once_is_waited_for_and_nothing_is_re
     settled = asyncio.create_task(pump.settled(one))
     await asyncio.sleep(0)
     assert not settled.done()
-    store.let_go.set()
+    store.may_commit.set()
     await settled
     await one.until(lambda: one.stored_offset == 13)
     await other.until(lambda: other.stored_offset == 13)
@@ -188,7 +184,7 @@ async def test_a_commit_that_is_not_made_at_once_is_waited_for_and_nothing_is_re
 
 @pytest.mark.parametrize("is_slow", [False, True])
 @pytest.mark.parametrize("error", [Conflict("no"), StoreBusy("no"), Fenced("no"), StoreError("who knows")])
-async def test_a_step_that_is_rejected_is_its_own_sources_business(
+async def test_a_rejected_step_affects_only_its_own_source(
     store: CountedStore, log: Log, pump: Pump, error: Exception, is_slow: bool
 ) -> None:
     one, other = await source(log, "s"), await source(log, "t")
@@ -199,11 +195,11 @@ async def test_a_step_that_is_rejected_is_its_own_sources_business(
     await one.until(lambda: one.errors == [error])
     await other.until(lambda: other.stored_offset == 5)
     assert [await said(store, name) for name in "st"] == ["", "kept "]
-    # Whether it was kept is not known of the last one: the next step reads first.
+    # It is unknown whether the last one was stored: the next step reads first.
     assert one.journal.is_stale == (type(error) is StoreError)
 
 
-async def test_a_session_that_somebody_else_writes_to_is_left_to_its_runner(
+async def test_a_session_that_is_being_written_to_is_left_to_its_runner(
     store: CountedStore, log: Log, pump: Pump
 ) -> None:
     one = await source(log, "s")
@@ -217,12 +213,12 @@ async def test_a_session_that_somebody_else_writes_to_is_left_to_its_runner(
     await one.until(lambda: one.stored_offset == 5)
 
 
-async def test_words_that_another_log_wrote_in_between_are_read_before_those_after_them_are_shown(
+async def test_deltas_of_another_log_are_read_before_later_ones_are_shown(
     store: CountedStore, log: Log, pump: Pump
 ) -> None:
     one = await source(log, "s")
     foreign = ev.AssistantText(turn=1, block=0, delta="theirs ")
-    step = one.journal.delta_step([foreign], Checkpoint("x", "s", "alpha", "acp", "live", 0, 0, 0, [], b""), "now")
+    step = one.journal.delta_step([foreign], LaunchProgress("x", "s", "alpha", "acp", "live", 0, 0, 0, [], b""), "now")
     await store.append(step)
     before = one.journal.last_seq
     one.words = ["ours "]
@@ -272,7 +268,7 @@ async def test_a_bug_in_the_store_reaches_every_source_that_had_output_and_the_p
 
 @pytest.mark.parametrize("is_slow", [False, True])
 @pytest.mark.parametrize("part", ["delta_step", "show_deltas"])
-async def test_a_bug_with_what_one_source_says_is_told_to_that_source_alone(
+async def test_an_error_in_one_sources_output_reaches_only_that_source(
     store: CountedStore, log: Log, pump: Pump, monkeypatch: pytest.MonkeyPatch, part: str, is_slow: bool
 ) -> None:
     def fails(*_: object) -> None:
@@ -287,18 +283,18 @@ async def test_a_bug_with_what_one_source_says_is_told_to_that_source_alone(
     await one.until(lambda: one.stored_offset == 5)
     await broken.until(lambda: bool(broken.errors))
     assert one.errors == []
-    # Whether it was stored decides where it goes on.
+    # Whether it was stored decides where the source continues.
     assert broken.journal.is_stale
     assert [await said(store, name) for name in "st"] == ["" if part == "delta_step" else "word ", "word "]
 
 
-async def test_one_source_never_waits_and_many_wait_for_each_other(
+async def test_a_single_source_barely_waits_and_many_are_batched(
     store: CountedStore, log: Log, pump: Pump, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = 100.0
     monkeypatch.setattr("perdure.runtime.running.pump.time.monotonic", lambda: now)
     one = await source(log, "s")
-    # As often as a model speaks: the next piece comes long after the tick's interval.
+    # At the rate of a model: the next piece comes long after the tick interval.
     for _ in range(100):
         now += 0.02
         pump.ready(one)

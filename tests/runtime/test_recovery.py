@@ -1,4 +1,4 @@
-"""Taking up a process that several sessions share, when some of them can't be taken up."""
+"""Recovering a shared process when some of its sessions can't be recovered."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from perdure.core.errors import StoreDamaged
-from perdure.runtime.running.attachment import Attachment
+from perdure.runtime.running.agent_link import AgentLink
 from perdure.runtime.running.runner import Runner
 from tests.end_to_end.victims import gone, until_said
 from tests.harness import SOURCE, eventually, none_left
@@ -33,7 +33,7 @@ def server(tmp_path: Path) -> Iterator[LocalServer]:
 
 @pytest.fixture
 def both(server: LocalServer, tmp_path: Path) -> tuple[str, str]:
-    """Two sessions that share a process and work: a server that stops ends the processes of idle ones."""
+    """Two sessions with running turns in a shared process. They are not idle, as a stopping server ends idle agents."""
     first, second = [server.create(agent="together", workdir=str(tmp_path / "work")) for _ in range(2)]
     for session in (first, second):
         server.send(session, "say half\nhang")
@@ -50,19 +50,19 @@ def restarted(server: LocalServer, monkeypatch: pytest.MonkeyPatch, owner: type,
 
 
 def unrecovered(*sessions: str) -> Callable[..., Any]:
-    """Runner.recover, of which these sessions' events can't be read."""
+    """Runner.recover, failing for these sessions as if their events could not be read."""
     recover = Runner.recover
 
-    async def damaged(runner: Runner, attachment: Attachment) -> None:
-        if attachment.session_id in sessions:
+    async def damaged(runner: Runner, link: AgentLink) -> None:
+        if link.session_id in sessions:
             raise StoreDamaged("an event can't be read")
-        await recover(runner, attachment)
+        await recover(runner, link)
 
     return damaged
 
 
 @pytest.mark.parametrize("number", [0, 1])
-def test_a_session_that_is_given_up_leaves_the_process_to_the_other_one(
+def test_an_unrecoverable_session_leaves_the_shared_process_to_the_other(
     server: LocalServer, both: tuple[str, str], monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
     given_up, other = both[number], both[1 - number]
@@ -82,20 +82,20 @@ def test_a_session_that_is_given_up_leaves_the_process_to_the_other_one(
     eventually(lambda: not list((server.data / "launches").iterdir()), "its folder is removed")
 
 
-def unrestored(*_: Any) -> Attachment:
-    raise StoreDamaged("a checkpoint can't be read")
+def unrestored(*_: Any) -> AgentLink:
+    raise StoreDamaged("the row of a launch can't be read")
 
 
 @pytest.mark.parametrize("step", ["restore", "recover"])
-def test_a_process_that_no_session_can_go_on_with_is_ended_and_each_gets_another(
+def test_a_process_without_a_recoverable_session_is_ended_and_each_gets_another(
     server: LocalServer, both: tuple[str, str], monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
     pid = int(server.session(both[0])["pid"])
     if step == "restore":
-        restarted(server, monkeypatch, Attachment, "restore", unrestored)
+        restarted(server, monkeypatch, AgentLink, "restore", unrestored)
     else:
         restarted(server, monkeypatch, Runner, "recover", unrecovered(*both))
-    eventually(lambda: gone(pid), "the process that nobody reads is ended")
+    eventually(lambda: gone(pid), "the process that no session uses is ended")
     assert server.ask(lambda: list(server.server.engine.launcher.sharing._open)) == []
     for session in both:
         assert server.wait_idle(session)["turns"][0]["stop_reason"] == "failed"

@@ -1,5 +1,5 @@
-"""Scheduled jobs in the engine, with the rehearsal agent and a clock that the test sets: each due run happens once, or
-as the job's rules say, through restarts, cuts between any two steps, and clocks that change."""
+"""Scheduled jobs in the engine, with the rehearsal agent and a clock that the test sets. Each due run happens once, or
+as the job's rules say, despite restarts, crashes between any two steps, and clock changes."""
 
 import shutil
 from datetime import datetime
@@ -13,7 +13,7 @@ from perdure.core.errors import Refused
 from perdure.runtime.agents.registry import Agents
 from perdure.runtime.jobs import scheduler as scheduler_module
 from perdure.runtime.verbs.outgoing import Outgoing
-from perdure.runtime.verbs.sessions import Opening
+from perdure.runtime.verbs.sessions import NewSession
 from tests.runtime.job_stage import HOUR, NOON, Stage, dues, eventually
 
 # Once ---------------------------------------------------------------------------------------------------------------
@@ -37,9 +37,9 @@ async def test_a_due_run_opens_a_session_and_its_history_says_how_it_ended(stage
     assert len(await stage.sessions()) == 2
 
 
-async def test_what_was_claimed_is_sent_by_the_next_server(stage: Stage) -> None:
+async def test_a_claimed_run_is_sent_by_the_next_server(stage: Stage) -> None:
     await stage.add()
-    stage.store.left = 2  # the claim is kept, and nothing after it
+    stage.store.left = 2  # the claim is stored, and nothing after it
     stage.at(NOON + HOUR)
     await stage.until(lambda runs: runs and runs[0]["state"] == "starting")
     assert await stage.sessions() == []
@@ -53,7 +53,7 @@ async def test_what_was_claimed_is_sent_by_the_next_server(stage: Stage) -> None
 @pytest.mark.long
 @pytest.mark.parametrize("is_kept", [False, True], ids=["lost", "kept"])
 @pytest.mark.parametrize("session", ["new", "same"])
-async def test_cut_between_any_two_writes_each_due_time_is_run_once(
+async def test_after_a_crash_between_any_two_writes_each_due_time_runs_once(
     tmp_path: Path, session: str, is_kept: bool
 ) -> None:
     cut = 0
@@ -83,7 +83,7 @@ async def test_cut_between_any_two_writes_each_due_time_is_run_once(
 
 
 async def _until_cut(stage: Stage) -> None:
-    """Until the store takes nothing more, or the run is over without that."""
+    """Wait until the store refuses writes, or until the run ends before that."""
     await stage.until(lambda runs: (stage.store.left or 0) <= 0 or (runs and runs[0]["outcome"]))
 
 
@@ -103,7 +103,7 @@ async def _until_cut(stage: Stage) -> None:
         ("UTC", "0 0 L * *", "2026-01-30T00:10", ["31 00:00+00:00"]),
     ],
 )  # fmt: skip
-async def test_each_due_time_is_run_once_whatever_the_clocks_and_the_calendar_do(
+async def test_each_due_time_runs_once_despite_clock_and_calendar_changes(
     stage: Stage, zone: str, cron: str, begin: str, expected: list[str]
 ) -> None:
     start = datetime.fromisoformat(begin).replace(tzinfo=ZoneInfo(zone)).timestamp()
@@ -154,7 +154,7 @@ async def test_a_clock_that_is_set_back_by_an_hour_repeats_no_run(stage: Stage) 
     assert dues(await stage.until_over(3)) == [(when, "completed") for when in ("12:30", "13:00", "13:30")]
 
 
-async def test_a_clock_that_was_far_ahead_is_found_out_at_the_next_start(stage: Stage) -> None:
+async def test_a_clock_that_was_far_ahead_is_detected_at_the_next_start(stage: Stage) -> None:
     await stage.add()
     stage.at(NOON + 10_000 * HOUR)
     await stage.until(lambda runs: any(run["outcome"] == "completed" for run in runs))
@@ -168,7 +168,7 @@ async def test_a_clock_that_was_far_ahead_is_found_out_at_the_next_start(stage: 
 # Overlap ------------------------------------------------------------------------------------------------------------
 
 
-async def test_a_run_waits_for_the_one_before_it(stage: Stage) -> None:
+async def test_a_run_waits_for_the_previous_one(stage: Stage) -> None:
     await stage.add(message="hang")
     stage.at(NOON + HOUR)
     (first,) = await stage.until_begun()
@@ -180,7 +180,7 @@ async def test_a_run_waits_for_the_one_before_it(stage: Stage) -> None:
     assert dues(runs) == [("13:00", "cancelled"), ("14:00", "running")]
 
 
-async def test_a_run_interrupts_the_one_before_it(stage: Stage) -> None:
+async def test_a_run_interrupts_the_previous_one(stage: Stage) -> None:
     await stage.add(message="hang", overlap="interrupt")
     stage.at(NOON + HOUR)
     await stage.until_begun()
@@ -193,10 +193,8 @@ async def test_a_run_interrupts_the_one_before_it(stage: Stage) -> None:
     ("overlap", "expected"),
     [("wait", ["hang", "say done 1"]), ("skip", ["hang"]), ("interrupt", ["hang", "say done 1"])],
 )
-async def test_a_job_sends_to_a_session_in_which_somebody_works(
-    stage: Stage, overlap: str, expected: list[str]
-) -> None:
-    journal, _ = await stage.engine.sessions.create(Opening(), Outgoing(text="hang"))
+async def test_a_job_sends_to_a_session_that_a_person_uses(stage: Stage, overlap: str, expected: list[str]) -> None:
+    journal, _ = await stage.engine.sessions.create(NewSession(), Outgoing(text="hang"))
     session = journal.state.id
     await stage.add(session=session, overlap=overlap)
     stage.at(NOON + HOUR)
@@ -212,7 +210,7 @@ async def test_a_job_sends_to_a_session_in_which_somebody_works(
 
 
 async def test_a_message_that_is_withdrawn_from_the_queue_ends_its_run(stage: Stage) -> None:
-    journal, _ = await stage.engine.sessions.create(Opening(), Outgoing(text="hang"))
+    journal, _ = await stage.engine.sessions.create(NewSession(), Outgoing(text="hang"))
     await stage.add(session=journal.state.id)
     stage.at(NOON + HOUR)
     await stage.until_begun()
@@ -243,9 +241,7 @@ async def test_one_session_serves_all_runs_until_it_ends_or_is_erased(stage: Sta
     assert [run["outcome"] for run in runs] == ["completed"] * 4
 
 
-async def test_a_session_that_is_erased_while_its_run_goes_on_ends_the_run(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_erasing_a_session_ends_its_run(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     await stage.add(message="hang")
     stage.at(NOON + HOUR)
     (run,) = await stage.until_begun()
@@ -256,7 +252,7 @@ async def test_a_session_that_is_erased_while_its_run_goes_on_ends_the_run(
     assert run["outcome"] == "cancelled" and run["session_id"] is None
 
 
-async def test_old_sessions_are_erased_and_those_that_somebody_went_on_with_stay(stage: Stage) -> None:
+async def test_old_sessions_are_erased_except_those_a_person_continued(stage: Stage) -> None:
     await stage.add(keep_sessions=1)
     stage.at(NOON + HOUR)
     (first,) = await stage.until_over(1)
@@ -281,7 +277,7 @@ async def test_sessions_are_erased_by_age(stage: Stage) -> None:
 # Failures -----------------------------------------------------------------------------------------------------------
 
 
-async def test_a_job_whose_directory_is_gone_says_so_backs_off_and_pauses_itself(stage: Stage, tmp_path: Path) -> None:
+async def test_a_job_whose_directory_is_missing_says_so_backs_off_and_is_paused(stage: Stage, tmp_path: Path) -> None:
     place = tmp_path / "place"
     place.mkdir()
     await stage.add(workdir=str(place), cron="* * * * *", max_failures=2)
@@ -295,7 +291,7 @@ async def test_a_job_whose_directory_is_gone_says_so_backs_off_and_pauses_itself
     await stage.until(lambda runs: sum(run["outcome"] == "failed" for run in runs) == 2)
     job = await stage.engine.jobs.get("nightly")
     assert (job["state"], job["paused_by"], job["next_run_at"]) == ("paused", "failures", None)
-    assert job["reason"].startswith("It paused itself after 2 failed runs in a row. workdir")
+    assert job["reason"].startswith("Paused after 2 failed runs in a row. workdir")
     place.mkdir()
     resumed = await stage.engine.jobs.resume("nightly")
     assert (resumed["state"], resumed["failures"]) == ("active", 0)
@@ -310,7 +306,7 @@ async def test_a_turn_that_fails_is_a_failed_run(stage: Stage) -> None:
     assert run["outcome"] == "failed" and run["detail"] and run["turn"] == 1
 
 
-async def test_an_agent_that_is_gone_is_in_the_history(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_missing_agent_is_reported_in_the_history(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     await stage.add(agent="rehearsal")
 
     async def gone(_: object, name: str) -> None:
@@ -322,9 +318,7 @@ async def test_an_agent_that_is_gone_is_in_the_history(stage: Stage, monkeypatch
     assert (run["outcome"], run["detail"]) == ("failed", "Agent 'rehearsal' is not installed.")
 
 
-async def test_a_time_zone_that_is_gone_pauses_the_job_with_a_reason(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_removed_time_zone_pauses_the_job_with_a_reason(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     await stage.add(time_zone="Europe/Berlin")
 
     def unknown(name: str) -> ZoneInfo:
@@ -334,13 +328,13 @@ async def test_a_time_zone_that_is_gone_pauses_the_job_with_a_reason(
         patched.setattr("perdure.runtime.jobs.ledger.zone", unknown)
         stage.at(NOON + HOUR)
         job = await eventually(lambda: stage.engine.jobs.get("nightly"), lambda job: job["state"] == "paused")
-    assert job["reason"] == "It paused itself. There is no time zone 'Europe/Berlin'."
+    assert job["reason"] == "Paused. There is no time zone 'Europe/Berlin'."
     changed = await stage.engine.jobs.change("nightly", {"time_zone": "UTC"})
     assert changed["state"] == "paused"
     assert (await stage.engine.jobs.resume("nightly"))["state"] == "active"
 
 
-async def test_a_store_that_has_no_room_for_a_moment_delays_a_run_and_loses_none(
+async def test_a_store_that_is_briefly_full_delays_a_run_and_loses_none(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(scheduler_module, "RETRY_S", 0.01)

@@ -1,5 +1,5 @@
-"""What goes wrong around a run is in its history, or is tried again in good time, and nobody else notices. Nothing of
-an erased session stays, and nothing that the job did not begin is erased."""
+"""Failures around a run: they are in its history or are retried in time, and don't affect other jobs. Nothing of an
+erased session stays, and nothing that the job did not start is erased."""
 
 import asyncio
 import contextlib
@@ -16,7 +16,7 @@ from perdure.runtime.jobs import scheduler as scheduler_module
 from perdure.runtime.jobs.ledger import Ledger
 from perdure.runtime.jobs.scheduler import Scheduler
 from perdure.runtime.verbs.outgoing import Outgoing
-from perdure.runtime.verbs.sessions import Opening, Sessions
+from perdure.runtime.verbs.sessions import NewSession, Sessions
 from perdure.stores.sqlite import SqliteStore
 from tests.runtime.job_stage import HOUR, NOON, Json, Stage, dues, eventually
 
@@ -24,7 +24,7 @@ LOOKS = 20
 
 
 class Tries:
-    """How often the scheduler tries to send a message."""
+    """Counts how often the scheduler tries to send a message."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.number = 0
@@ -37,7 +37,7 @@ class Tries:
         patch.setattr(Scheduler, "_try_to_send", counted)
 
     async def after_looks(self, stage: Stage) -> int:
-        """The scheduler is woken again and again."""
+        """Wake the scheduler repeatedly."""
         for _ in range(LOOKS):
             stage.engine.scheduler.wake()
             with contextlib.suppress(StoreFull):
@@ -51,7 +51,7 @@ def tries(monkeypatch: pytest.MonkeyPatch) -> Tries:
 
 
 async def claimed(stage: Stage, **given: Any) -> None:
-    """A run that was claimed by a server which was killed then."""
+    """A run that was claimed by a server that was then killed."""
     await stage.add(**given)
     stage.store.left = 2
     stage.at(NOON + HOUR)
@@ -59,7 +59,7 @@ async def claimed(stage: Stage, **given: Any) -> None:
     await stage.stop(killed=True)
 
 
-async def test_a_time_zone_that_is_gone_ends_the_run_that_was_claimed_and_pauses_the_job(
+async def test_a_removed_time_zone_ends_the_claimed_run_and_pauses_the_job(
     stage: Stage, monkeypatch: pytest.MonkeyPatch, tries: Tries
 ) -> None:
     def unknown(name: str) -> ZoneInfo:
@@ -74,7 +74,7 @@ async def test_a_time_zone_that_is_gone_ends_the_run_that_was_claimed_and_pauses
     assert await tries.after_looks(stage) <= 2
 
 
-async def test_a_disk_that_stays_full_is_tried_now_and_then(
+async def test_a_disk_that_stays_full_is_retried_at_intervals(
     stage: Stage, monkeypatch: pytest.MonkeyPatch, tries: Tries
 ) -> None:
     await claimed(stage)
@@ -91,7 +91,7 @@ async def test_a_disk_that_stays_full_is_tried_now_and_then(
     monkeypatch.undo()
 
 
-async def test_a_damaged_job_with_a_claimed_run_is_tried_now_and_then(stage: Stage, tries: Tries) -> None:
+async def test_a_damaged_job_with_a_claimed_run_is_retried_at_intervals(stage: Stage, tries: Tries) -> None:
     await claimed(stage)
     await stage.start()
     row = await stage.store.load_job("nightly")
@@ -111,11 +111,11 @@ async def test_a_bug_while_a_run_starts_is_in_its_history(
     await stage.add()
     stage.at(NOON + HOUR)
     (run,) = await stage.until_over(1)
-    assert (run["outcome"], run["detail"].split(".")[0]) == ("failed", "Perdure failed while starting it")
+    assert (run["outcome"], run["detail"].split(";")[0]) == ("failed", "An internal error occurred at its start")
     assert "ZeroDivisionError" in caplog.text
 
 
-async def test_a_bug_while_a_start_is_recorded_is_logged_and_tried_now_and_then(
+async def test_a_bug_while_a_start_is_recorded_is_logged_and_retried_at_intervals(
     stage: Stage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tries: Tries
 ) -> None:
     def broken(*_: Any) -> None:
@@ -129,15 +129,13 @@ async def test_a_bug_while_a_start_is_recorded_is_logged_and_tried_now_and_then(
     assert len(await stage.sessions()) == 1
 
 
-async def test_one_job_that_hangs_while_it_sends_holds_up_no_other(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_job_that_hangs_while_sending_delays_no_other(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     original, released = Sessions.create, asyncio.Event()
 
-    async def slow(sessions: Sessions, opening: Opening, *given: Any, **named: Any) -> Any:
-        if opening.title.startswith("hog"):
+    async def slow(sessions: Sessions, new: NewSession, *given: Any, **named: Any) -> Any:
+        if new.title.startswith("hog"):
             await released.wait()
-        return await original(sessions, opening, *given, **named)
+        return await original(sessions, new, *given, **named)
 
     monkeypatch.setattr(Sessions, "create", slow)
     await stage.add(name="hog", overlap="interrupt")
@@ -150,7 +148,7 @@ async def test_one_job_that_hangs_while_it_sends_holds_up_no_other(
     await stage.until(lambda runs: runs[-1]["outcome"] == "completed", "hog")
 
 
-async def test_a_send_that_takes_too_long_is_tried_again_and_sent_once(
+async def test_a_send_that_takes_too_long_is_retried_and_sent_once(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(scheduler_module, "SEND_LIMIT_S", 0.05)
@@ -199,7 +197,7 @@ async def test_a_run_that_is_replaced_while_it_is_sent_is_stopped(
     assert await eventually(busy, lambda found: len(found) == 1) == [runs[1]["session_id"]]
 
 
-async def test_a_run_that_ends_while_the_scheduler_reads_is_looked_at_in_the_next_round(
+async def test_a_run_that_ends_while_the_scheduler_reads_is_checked_in_the_next_tick(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(scheduler_module, "LOOK_S", 1_000.0)
@@ -209,7 +207,7 @@ async def test_a_run_that_ends_while_the_scheduler_reads_is_looked_at_in_the_nex
         nonlocal is_late
         found = await original(ledger)
         if any(run.state == "starting" for run in found) and stage.engine.scheduler._sending and not is_late:
-            # What was read is out of date by now: the run was sent, and its turn is over.
+            # The data read before is stale by now: the run was sent, and its turn is over.
             is_late = True
             await stage.until(lambda runs: runs[0]["state"] == "running")
             await eventually(stage.sessions, lambda sessions: sessions[0]["state"] == "idle")
@@ -222,10 +220,10 @@ async def test_a_run_that_ends_while_the_scheduler_reads_is_looked_at_in_the_nex
     assert is_late and run["outcome"] == "completed"
 
 
-async def test_a_session_setting_that_changes_while_a_run_is_sent_is_for_the_next_run(stage: Stage) -> None:
+async def test_a_session_setting_that_changes_while_a_run_is_sent_applies_to_the_next_run(stage: Stage) -> None:
     await claimed(stage)
     await stage.start()
-    journal, _ = await stage.engine.sessions.create(Opening(title="mine"))
+    journal, _ = await stage.engine.sessions.create(NewSession(title="mine"))
     await stage.engine.jobs.change("nightly", {"session": journal.state.id})
     assert (await stage.until_over(1))[0]["outcome"] == "completed"
 
@@ -244,14 +242,14 @@ async def test_a_run_that_could_not_begin_has_no_session(stage: Stage, tmp_path:
 
 
 async def said(stage: Stage) -> tuple[str, str]:
-    """What is stored of the answer, and of why it failed."""
+    """The stored result and error."""
     row = await stage.store.load_run("nightly", (await stage.runs())[0]["id"])
     assert row is not None
     return row.result.decode(), row.detail.decode()
 
 
 @pytest.mark.parametrize("moment", ["result", "put_job"])
-async def test_a_session_that_is_erased_while_its_end_is_noted_leaves_nothing_of_what_was_said(
+async def test_a_session_erased_while_its_end_is_recorded_leaves_no_text(
     stage: Stage, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
     await stage.add(message="say walnut")
@@ -277,8 +275,8 @@ async def test_a_session_that_is_erased_while_its_end_is_noted_leaves_nothing_of
     assert await said(stage) == ("", "Its session was erased.")
 
 
-async def test_a_session_that_the_job_was_only_pointed_to_is_not_erased(stage: Stage) -> None:
-    journal, _ = await stage.engine.sessions.create(Opening(title="mine"))
+async def test_a_session_that_the_job_did_not_create_is_not_erased(stage: Stage) -> None:
+    journal, _ = await stage.engine.sessions.create(NewSession(title="mine"))
     await stage.add(session=journal.state.id)
     stage.at(NOON + HOUR)
     await stage.until_over(1)
@@ -294,7 +292,7 @@ async def test_a_session_that_the_job_was_only_pointed_to_is_not_erased(stage: S
 # Changes ------------------------------------------------------------------------------------------------------------
 
 
-async def test_changes_at_the_same_time_are_all_kept(stage: Stage) -> None:
+async def test_concurrent_changes_are_all_stored(stage: Stage) -> None:
     await stage.add()
     changes: list[Json] = [{"name": "other"}, {"message": "say other"}, {"jitter_s": 9}, {"labels": ["x"]}]
     await asyncio.gather(*(stage.engine.jobs.change("nightly", change) for change in changes))
@@ -302,8 +300,8 @@ async def test_changes_at_the_same_time_are_all_kept(stage: Stage) -> None:
     assert [job[name] for name in ("name", "message", "jitter_s", "labels")] == ["other", "say other", 9, ["x"]]
 
 
-async def test_a_job_that_is_pointed_to_a_session_loses_what_is_for_new_ones(stage: Stage) -> None:
-    journal, _ = await stage.engine.sessions.create(Opening(title="mine"))
+async def test_a_job_for_an_existing_session_drops_the_settings_for_new_ones(stage: Stage) -> None:
+    journal, _ = await stage.engine.sessions.create(NewSession(title="mine"))
     await stage.add(labels=["x"], mode="plan")
     job = await stage.engine.jobs.change("nightly", {"session": journal.state.id})
     assert (job["labels"], job["mode"], job["session"]) == ([], None, journal.state.id)
@@ -311,7 +309,7 @@ async def test_a_job_that_is_pointed_to_a_session_loses_what_is_for_new_ones(sta
         await stage.engine.jobs.change("nightly", {"labels": ["y"]})
 
 
-async def test_null_puts_a_default_back(stage: Stage) -> None:
+async def test_null_restores_a_default(stage: Stage) -> None:
     await stage.add(missed="all", overlap="skip", jitter_s=5)
     job = await stage.engine.jobs.change("nightly", {"missed": None, "overlap": None, "jitter_s": None})
     assert (job["missed"], job["overlap"], job["jitter_s"]) == ("once", "wait", 0)
@@ -320,7 +318,7 @@ async def test_null_puts_a_default_back(stage: Stage) -> None:
 @pytest.mark.parametrize(
     "given", [{"starts_at": year} for year in ("0001-01-01", "9999-12-31T23:59:59-12:00", "1969-12-31")]
 )
-async def test_a_time_that_no_clock_shows_is_refused(stage: Stage, given: Json) -> None:
+async def test_an_impossible_time_is_refused(stage: Stage, given: Json) -> None:
     with pytest.raises(Refused, match="is not a time"):
         await stage.add(**given)
     with pytest.raises(Refused, match="is not a time"):
@@ -329,7 +327,7 @@ async def test_a_time_that_no_clock_shows_is_refused(stage: Stage, given: Json) 
 
 
 async def test_a_message_that_could_get_too_large_is_refused(stage: Stage) -> None:
-    with pytest.raises(Refused, match="can get larger than max_message_bytes") as refused:
+    with pytest.raises(Refused, match="can exceed max_message_bytes") as refused:
         await stage.add(message="{last_result}" * 1_000)
     assert refused.value.code == "too_large"
 
@@ -346,8 +344,8 @@ async def test_the_last_run_is_found_behind_many_that_were_skipped(stage: Stage)
     assert dues(runs)[0] == ("12:01", "cancelled")
 
 
-async def test_a_job_sends_to_a_session_in_the_middle_of_somebodys_conversation(stage: Stage) -> None:
-    journal, _ = await stage.engine.sessions.create(Opening(), Outgoing(text="say one"))
+async def test_a_job_sends_to_a_session_during_a_conversation(stage: Stage) -> None:
+    journal, _ = await stage.engine.sessions.create(NewSession(), Outgoing(text="say one"))
     await stage.add(session=journal.state.id)
     stage.at(NOON + HOUR)
     (run,) = await stage.until_over(1)

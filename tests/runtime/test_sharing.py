@@ -1,4 +1,4 @@
-"""Lines that several sessions send to one process: after a crash each missing one is written, in order and once."""
+"""Lines that several sessions send to one process: after a crash, each missing line is written once and in order."""
 
 from pathlib import Path
 from typing import Any
@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 
 from perdure.runtime.keeping.launch import Launch
 from perdure.runtime.running.sharing import Input
-from perdure.stores.base import Checkpoint
+from perdure.stores.base import LaunchProgress
 
 
 class Pipe(Launch):
-    """A living launch whose input is a list."""
+    """A launch that is alive and whose input is a list."""
 
     def __init__(self, written: list[bytes]) -> None:
         super().__init__(Path("/nowhere"))
@@ -28,8 +28,8 @@ class Pipe(Launch):
         self.written += lines
 
 
-def row(session: str, total: int, pending: list[bytes]) -> Checkpoint:
-    return Checkpoint(
+def row(session: str, total: int, pending: list[bytes]) -> LaunchProgress:
+    return LaunchProgress(
         launch_id="l",
         session_id=session,
         agent="a",
@@ -44,17 +44,17 @@ def row(session: str, total: int, pending: list[bytes]) -> Checkpoint:
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 3)), max_size=12), st.integers(0, 3))
-def test_whichever_session_wrote_last_all_that_was_stored_is_written_once(
+def test_all_stored_lines_are_written_once_whichever_session_wrote_last(
     steps: list[tuple[str, int]], lost: int
 ) -> None:
-    rows: dict[str, Checkpoint] = {}
+    rows: dict[str, LaunchProgress] = {}
     everything: list[bytes] = []
     for session, count in steps:
         lines = [f"{session}{len(everything) + number}\n".encode() for number in range(count)]
         everything += lines
         rows[session] = row(session, len(everything), lines)
-    # A crash between storing and writing loses lines of the newest step that had some. Its session does nothing else
-    # meanwhile; others may store what they see.
+    # A crash between storing and writing loses lines of the latest step that had any. Its session does nothing else
+    # meanwhile, but others may store observations.
     after = [session for session, _ in steps]
     newest = max((number for number, (_, count) in enumerate(steps) if count), default=None)
     if newest is not None and steps[newest][0] not in after[newest + 1 :]:
@@ -67,7 +67,7 @@ def test_whichever_session_wrote_last_all_that_was_stored_is_written_once(
     assert sent.total == len(everything)
 
 
-def test_of_a_process_that_is_gone_only_the_count_is_known() -> None:
+def test_for_a_dead_process_only_the_line_count_is_restored() -> None:
     sent = Input()
     sent.repair(None, [row("a", 3, [b"x\n"]), row("b", 5, [])])
     assert sent.total == 5

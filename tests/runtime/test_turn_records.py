@@ -1,4 +1,4 @@
-"""Histories from the records of turns and histories from the log: the same, whatever happened in a session."""
+"""Histories read from turn records equal histories read from the log, whatever happened in a session."""
 
 import asyncio
 import sqlite3
@@ -31,7 +31,7 @@ LATEST = 10**6
 
 
 def shown(history: History) -> dict[int, Any]:
-    """All that a history knows of each turn; one that has nothing to show counts as none."""
+    """Everything that a history shows of each turn; a turn with nothing to show is left out."""
     found = {}
     for turn, view in history.views.items():
         about = view.message, view.show(), history.agents.get(turn), history.stop_reasons.get(turn)
@@ -62,7 +62,7 @@ async def from_records(store: Store, first: int, last: int | None, upto: int) ->
 
 
 class Recorded(Sessions):
-    """The same sessions, kept in a store as a server does. Now and then the server is another one."""
+    """The same sessions, stored as a server does it. The server restarts now and then."""
 
     loop: asyncio.AbstractEventLoop
     journal: Journal | None
@@ -168,5 +168,5 @@ async def _four_turns(log: Log) -> None:
     await log.create(made)
 
 
-def test_no_records_tell_nothing() -> None:
+def test_without_records_nothing_is_read() -> None:
     assert list(read_records("s", Records([], []), LATEST)) == []

@@ -1,4 +1,4 @@
-"""Two logs on one store: each sees what the other wrote, and whoever owns a session carries out what anybody asks."""
+"""Two logs on one store: each sees what the other wrote, and the owner of a session carries out commands of both."""
 
 import asyncio
 import base64
@@ -28,8 +28,8 @@ from perdure.runtime.log.journal import Journal
 from perdure.runtime.log.log import Log
 from perdure.runtime.running.commands import Commands
 from perdure.runtime.verbs.outgoing import Outgoing
-from perdure.runtime.verbs.sessions import Opening
-from perdure.stores.base import Append, Checkpoint, Kept
+from perdure.runtime.verbs.sessions import NewSession
+from perdure.stores.base import Append, Kept, LaunchProgress
 from perdure.stores.sqlite import SqliteStore
 from perdure.stores.wakeups import LocalWakeups
 from tests.core.stage import world
@@ -39,7 +39,7 @@ from tests.simulation.nodes import SharedStore
 
 
 class CountedStore(SqliteStore):
-    """Counts the queries, and may lose the answer to one append."""
+    """Counts queries, and can lose the response to one append."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
@@ -54,7 +54,7 @@ class CountedStore(SqliteStore):
         kept = await super().append(step)
         if self.loses_answer:
             self.loses_answer = False
-            raise StoreError("the connection was lost at the commit")
+            raise StoreError("the connection was lost during the commit")
         return kept
 
 
@@ -67,13 +67,13 @@ async def store(tmp_path: Path) -> AsyncIterator[CountedStore]:
 
 
 class Reader:
-    """Reads what is after its position whenever it is woken, as a viewer does."""
+    """Reads the events after its position when it is woken, as a viewer does."""
 
     def __init__(self, journal: Journal, position: int = 0) -> None:
         self._journal = journal
         self.position = position
         self.types: list[str] = []
-        journal.followers.add(self)
+        journal.follow(self)
         self.wake()
 
     def wake(self) -> None:
@@ -84,7 +84,7 @@ class Reader:
 
 
 async def in_a_turn(log: Log, session_id: str = "s") -> Journal:
-    """A session of this log, whose agent is about to speak."""
+    """A session of this log whose agent is about to write text."""
     made = create(cmd.CreateSession(session_id=session_id, project=None, agent="alpha", workdir="/srv"), world())
     decision = decide(made.state, cmd.SubmitMessage(message_id="m", text="go"), world())
     decision.events[:0] = made.events
@@ -98,9 +98,9 @@ async def in_a_turn(log: Log, session_id: str = "s") -> Journal:
 
 
 async def say(journal: Journal, text: str) -> None:
-    checkpoint = Checkpoint("l", journal.state.id, "alpha", "acp", "live", 0, 0, 0, [], b"")
+    progress = LaunchProgress("l", journal.state.id, "alpha", "acp", "live", 0, 0, 0, [], b"")
     delta = ev.AssistantText(turn=1, block=0, delta=text)
-    assert await journal.record_deltas([delta], checkpoint, lambda _: True)
+    assert await journal.record_deltas([delta], progress, lambda _: True)
 
 
 def titled(text: str) -> Callable[[Session], Any]:
@@ -117,7 +117,7 @@ async def until(holds: Callable[[], bool] | Callable[[], Awaitable[bool]]) -> No
 
 
 async def test_a_viewer_of_a_log_that_writes_after_another_one_skips_nothing(store: CountedStore) -> None:
-    """What happened once: a viewer at 4 received 6, and the runner never saw 5."""
+    """Regression test: a viewer at 4 received 6, and the runner never saw 5."""
     owner = await in_a_turn(await opened(store, "a"))
     other = await Log(store).load("s")
     assert other is not None
@@ -132,7 +132,7 @@ async def test_a_viewer_of_a_log_that_writes_after_another_one_skips_nothing(sto
     assert [type(event).__name__ for _, event in found] == ["Title"], "the runner reads it too"
 
 
-async def test_a_command_that_comes_between_deltas_shows_them_first(store: CountedStore) -> None:
+async def test_a_command_between_deltas_publishes_them_first(store: CountedStore) -> None:
     owner = await in_a_turn(await opened(store, "a"))
     log = Log(store)
     log.generation = owner.log.generation
@@ -145,9 +145,7 @@ async def test_a_command_that_comes_between_deltas_shows_them_first(store: Count
     assert other.view.text() == "0 1 2 "
 
 
-async def test_a_long_gap_is_read_as_when_the_session_is_opened(
-    store: CountedStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_after_a_long_gap_the_session_is_reloaded(store: CountedStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(journal_module, "CATCH_UP_EVENTS", 5)
     owner = await in_a_turn(await opened(store, "a"))
     log = Log(store)
@@ -160,7 +158,7 @@ async def test_a_long_gap_is_read_as_when_the_session_is_opened(
         def wake(self) -> None:
             woken.append(other.last_seq)
 
-    other.followers.add(Woken())
+    other.follow(Woken())
     for number in range(10):
         await say(owner, f"{number} ")
     await other.catch_up()
@@ -182,14 +180,14 @@ async def test_a_lost_wake_up_is_found_with_one_query_for_all_sessions(store: Co
     assert all(viewer.types == ["assistant_text"] for viewer in viewers)
 
 
-async def test_nobody_is_asked_for_where_nobody_follows(store: CountedStore) -> None:
+async def test_without_followers_nothing_is_polled(store: CountedStore) -> None:
     log = await opened(store, "a")
     await in_a_turn(log)
     await log.poll()
     assert store.heads_asked == []
 
 
-async def test_an_answer_that_was_lost_at_the_commit_reaches_viewers_with_the_next_step(store: CountedStore) -> None:
+async def test_a_step_whose_response_was_lost_reaches_viewers_with_the_next_step(store: CountedStore) -> None:
     journal = await in_a_turn(await opened(store, "a"))
     viewer = Reader(journal, journal.last_seq)
     store.loses_answer = True
@@ -200,7 +198,7 @@ async def test_an_answer_that_was_lost_at_the_commit_reaches_viewers_with_the_ne
     assert journal.state.title == "kept, and nobody knows"
 
 
-async def test_a_fenced_owner_keeps_nothing_and_learns_whose_the_session_is(store: CountedStore) -> None:
+async def test_a_fenced_owner_stores_nothing_and_finds_the_new_owner(store: CountedStore) -> None:
     old = await in_a_turn(await opened(store, "a"))
     new_log = await opened(store, "b")
     new = await new_log.open("s")
@@ -214,8 +212,8 @@ async def test_a_fenced_owner_keeps_nothing_and_learns_whose_the_session_is(stor
     assert old.view.text() == new.view.text() == "in time "
 
 
-async def test_a_command_that_claims_a_session_loses_to_one_that_was_quicker(store: CountedStore) -> None:
-    """Both have read that nobody owns it: the second one decides again, and leaves the turn to the owner."""
+async def test_a_command_that_claims_a_session_loses_to_a_faster_one(store: CountedStore) -> None:
+    """Both have read that the session has no owner. The second must decide again and leave the turn to the owner."""
     made = create(cmd.CreateSession(session_id="s", project=None, agent="alpha", workdir="/srv"), world())
     first = await opened(store, "a")
     second = await opened(store, "b")
@@ -239,7 +237,7 @@ async def test_a_command_that_claims_a_session_loses_to_one_that_was_quicker(sto
     assert two.state.waits_for is not None and "node a" in two.state.waits_for.message
 
 
-async def test_too_many_requests_for_one_session_are_asked_to_come_again(
+async def test_too_many_requests_for_one_session_are_told_to_retry(
     store: CountedStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(journal_module, "MAX_WAITING_COMMANDS", 10)
@@ -256,7 +254,7 @@ async def test_too_many_requests_for_one_session_are_asked_to_come_again(
 
 @pytest.fixture
 async def engine(store: CountedStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Engine]:
-    """The owner of every session, with the rehearsal agent. Nobody wakes it: it has to look."""
+    """The owner of every session, with the rehearsal agent. It gets no wake-ups and must poll."""
     monkeypatch.setattr(log_module, "POLL_S", 0.05)
     log, config = Log(store), Config()
     log.generation = await store.claim()
@@ -269,14 +267,14 @@ async def engine(store: CountedStore, tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 async def elsewhere(engine: Engine, wakeups: LocalWakeups | None = None) -> Log:
-    """A log that owns nothing and runs no agent: it only writes commands."""
+    """A log that owns no session and runs no agent: it only writes commands."""
     log = Log(engine.log.store, wakeups=wakeups)
     log.generation = engine.log.generation
     return log
 
 
-async def test_a_message_from_a_log_that_does_not_own_the_session_is_worked_by_the_owner(engine: Engine) -> None:
-    made, _ = await engine.sessions.create(Opening(agent="rehearsal"))
+async def test_a_message_from_a_log_that_does_not_own_the_session_is_run_by_the_owner(engine: Engine) -> None:
+    made, _ = await engine.sessions.create(NewSession(agent="rehearsal"))
     log = await elsewhere(engine)
     journal = await log.open(made.state.id)
     viewer = Reader(journal, journal.last_seq)
@@ -303,7 +301,7 @@ async def test_a_message_from_a_log_that_does_not_own_the_session_is_worked_by_t
 async def test_an_abort_from_a_log_that_does_not_own_the_session_stops_the_agent(engine: Engine) -> None:
     from perdure.runtime.verbs.outgoing import Outgoing
 
-    made, _ = await engine.sessions.create(Opening(agent="rehearsal"), Outgoing(text="say one\nhang"))
+    made, _ = await engine.sessions.create(NewSession(agent="rehearsal"), Outgoing(text="say one\nhang"))
     await until(lambda: "one" in made.view.text())
     log = await elsewhere(engine)
     journal = await log.open(made.state.id)
@@ -324,13 +322,13 @@ async def test_a_fenced_owner_does_not_detach_the_process_of_the_next_one(store:
     facts: Any = SimpleNamespace(world=lambda *_: world())
     await Commands(old.log, facts).suspend(old, "server_stopped")
     await new.catch_up()
-    assert new.state.attached is not None, "only its owner may let go of a process"
+    assert new.state.attached is not None, "only the owner may end a process"
     await Commands(new_log, facts).suspend(new, "server_stopped")
     assert new.state.attached is None
 
 
-async def test_a_step_whose_answer_was_lost_is_found_by_the_poll_though_nobody_follows(store: CountedStore) -> None:
-    """Else a turn that it began would run nowhere."""
+async def test_the_poll_finds_a_step_whose_response_was_lost_even_without_followers(store: CountedStore) -> None:
+    """Otherwise no node would run the turn that it began."""
     log = await opened(store, "a")
     journal = await in_a_turn(log)
     changed: list[str] = []
@@ -362,34 +360,34 @@ async def test_a_server_that_starts_beside_a_living_node_leaves_its_sessions_alo
     await shared.close()
 
 
-async def test_an_event_is_not_dated_before_what_its_writer_has_read(engine: Engine) -> None:
-    made, _ = await engine.sessions.create(Opening(agent="rehearsal"))
+async def test_an_event_is_never_dated_before_events_that_its_writer_has_read(engine: Engine) -> None:
+    made, _ = await engine.sessions.create(NewSession(agent="rehearsal"))
     log = await elsewhere(engine)
     ahead = stamp(log.now() + 60)
     journal = await log.open(made.state.id)
     await journal.record(
-        lambda state: decide(state, cmd.UpdateSession(title="by a clock that is ahead"), replace(world(), now=ahead))
+        lambda state: decide(state, cmd.UpdateSession(title="from a clock that is ahead"), replace(world(), now=ahead))
     )
-    await engine.sessions.update(made.state.id, cmd.UpdateSession(title="by one that is right"))
+    await engine.sessions.update(made.state.id, cmd.UpdateSession(title="from a correct clock"))
     dates = [ev.decode(row.body).at for row in await log.store.read(made.state.id, 0, limit=100)]
     assert dates == sorted(dates) and dates[-1] == ahead
 
 
-async def test_a_message_of_which_nobody_knows_whether_it_was_kept_keeps_its_files(
+async def test_a_message_with_an_unknown_outcome_keeps_its_files(
     engine: Engine, store: CountedStore, tmp_path: Path
 ) -> None:
-    made, _ = await engine.sessions.create(Opening(agent="rehearsal"))
+    made, _ = await engine.sessions.create(NewSession(agent="rehearsal"))
     picture = {"name": "a.txt", "data": base64.b64encode(b"hello").decode()}
     message = Outgoing(text="say seen", message_id="m", attachments=(picture,))
     store.loses_answer = True
     with pytest.raises(StoreError):
         await engine.sessions.send(made.state.id, message)
-    assert (await engine.sessions.send(made.state.id, message))["message_id"] == "m", "it was kept"
+    assert (await engine.sessions.send(made.state.id, message))["message_id"] == "m", "it was stored"
     (kept,) = tmp_path.rglob("*a.txt")
     assert kept.read_bytes() == b"hello"
 
 
-async def test_the_fallback_poll_goes_on_after_an_error_of_ours(
+async def test_the_fallback_poll_continues_after_an_unexpected_error(
     store: CountedStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log, polls = await opened(store, "a"), list[int]()

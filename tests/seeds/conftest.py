@@ -1,8 +1,7 @@
-"""A server with the settings that a docs page gives for a design: the page's own block, read out of the page.
+"""A server with the settings of a docs page, read from the block in the page itself.
 
-Only what belongs to a machine is put in its place: a project's directory, and the program of an agent, for which the
-rehearsal agent stands in. So a block that does not start a server, or does not give a client what its design says,
-fails here.
+Only the project's directory and the agent's program are replaced; the rehearsal agent stands in for the agent. So a
+block that does not start a server, or does not give clients what the page promises, fails here.
 """
 
 import contextlib
@@ -19,19 +18,19 @@ from tests.harness import SOURCE, LiveServer
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 BLOCK = re.compile(r"^```toml\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 REHEARSAL = {"acp": "--acp"}
-"""Which of its dialects an agent's driver speaks; the others are Claude's."""
+"""The rehearsal dialect for an agent's driver; Claude's by default."""
 
 Serve = Callable[..., LiveServer]
 
 
 def block_of(page: str) -> str:
-    """The page's one block of settings."""
+    """The page's only block of settings."""
     [block] = BLOCK.findall((DOCS / page).read_text("utf-8"))
     return str(block)
 
 
 def here(block: str, folder: Path) -> str:
-    """The block, with the directories and programs of this machine."""
+    """The block, with directories and programs of this machine."""
     config = tomllib.loads(block)
     for name, project in config.get("projects", {}).items():
         (folder / name).mkdir(parents=True, exist_ok=True)
@@ -42,7 +41,7 @@ def here(block: str, folder: Path) -> str:
         block += f'\n[agents.{name}]\ndriver = "claude"\ncommand = ["{name}"]\n'
     for name, agent in tomllib.loads(block)["agents"].items():
         argv = [sys.executable, "-m", "perdure.rehearsal", REHEARSAL.get(agent["driver"], "--claude")]
-        # IS_SANDBOX: as root Claude Code, and so its stand-in, refuses to work without asking.
+        # IS_SANDBOX: as root, Claude Code and its stand-in refuse to run without asking.
         env = {"PYTHONPATH": SOURCE, "PERDURE_REHEARSAL_DIR": str(folder / "rehearsal" / name), "IS_SANDBOX": "1"}
         written = ", ".join(f'{key} = "{value}"' for key, value in env.items())
         command = re.compile(rf"(\[agents\.{re.escape(name)}\][^\[]*?)^command = .*?$", re.MULTILINE | re.DOTALL)
@@ -53,7 +52,7 @@ def here(block: str, folder: Path) -> str:
 
 @pytest.fixture
 def serve(tmp_path: Path) -> Iterator[Serve]:
-    """`serve("teamhq.md")`: a real server with that page's settings, for this test alone."""
+    """`serve("teamhq.md")`: a real server with that page's settings, only for this test."""
     with contextlib.ExitStack() as ended:
 
         def start(page: str, **env: str) -> LiveServer:

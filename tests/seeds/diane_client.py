@@ -1,7 +1,7 @@
 """A client as Diane's specification describes it: its Manager's verbs over HTTP, with its types.
 
 Start a session with an agent, prompt it again and again, read the stream of a prompt, cancel, set the model, list and
-close. It knows nothing of Perdure but its address and a token.
+close. It knows only Perdure's address and a token.
 """
 
 from collections.abc import Generator
@@ -21,7 +21,7 @@ class Failed(Exception):
 
 
 def check_session(session: Json) -> Json:
-    """`ACPSession`: the fields that are always there, and the types of those that may be left out."""
+    """`ACPSession`: its required fields, and the types of its optional fields."""
     for name in ("session_id", "agent_name", "agent_key", "workdir", "created_at", "last_active_at"):
         assert isinstance(session[name], str), name
     assert session["status"] in STATUSES and isinstance(session["turn_count"], int)
@@ -40,7 +40,7 @@ class Manager:
         return check_session(self._ask("POST", f"/agents/{agent}/sessions", body, expect=201))
 
     def prompt_session(self, session: Json, prompt: str) -> Json:
-        """A Run, when it is over."""
+        """A finished run."""
         run: Json = self._ask("POST", f"{self._path(session)}/prompt", {"prompt": prompt})
         assert run["session_id"] == session["session_id"] and run["agent_name"] == session["agent_name"]
         assert run["status"] in ("completed", "failed", "cancelled") and isinstance(run["turn_number"], int)
@@ -51,7 +51,7 @@ class Manager:
         return run
 
     def stream_prompt(self, session: Json, prompt: str) -> Generator[tuple[str, Any]]:
-        """The updates of a prompt as they come; the last one is `done`. Leaving early closes the connection."""
+        """The updates of a prompt as they arrive; the last one is `done`. Leaving early closes the connection."""
         path = f"{self._path(session)}/prompt?stream=true"
         with self._wire.stream("POST", path, {"prompt": prompt}) as events:
             assert events.status == 200

@@ -1,8 +1,8 @@
-"""A client as Open Design's specification describes it: a chat whose turns are runs, with an agent for each, a fresh
-start on demand, a history that can be changed, and questions that are answered with the result of their tool.
+"""A client as Open Design's specification describes it: a chat whose turns are runs, with an agent for each, context
+restarts, a history that can be changed, and questions that are answered with a tool result.
 
-It knows nothing of Perdure but its address and a token. What it counts is what the specification is about: whether a
-run was resumed, and how much was sent for it.
+It knows only Perdure's address and a token. It checks what the specification is about: whether a run was resumed, and
+how much was sent for it.
 """
 
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ class Chat:
         """The run of each turn."""
 
     def send(self, text: str, *, agent: str | None = None, force_fresh_session: bool = False) -> str:
-        """Start a run: its id."""
+        """Start a run. Returns its id."""
         body: Json = {"text": text, "forceFreshSession": force_fresh_session}
         if agent is not None:
             body["agent"] = agent
@@ -43,7 +43,7 @@ class Chat:
         return found
 
     def _watch(self) -> Iterator[Frame]:
-        """What happens in the session, from where this client was last, over one connection."""
+        """The session's events over one connection, from this client's last position."""
         headers = {"Last-Event-ID": self._position} if self._position else {}
         with self._wire.stream("GET", f"/api/sessions/{self._session}/events", **headers) as events:
             for frame in events:
@@ -54,7 +54,7 @@ class Chat:
                 yield frame
 
     def finished(self, run_id: str, *, lose_connection: bool = False) -> Json:
-        """The run, when its stream says that it is over; over a connection that may be lost on the way."""
+        """Wait for the end of the run, even if the connection is lost meanwhile. Returns the run."""
         while True:
             for frame in self._watch():
                 over = frame.event == "turn_end" and self._runs[frame.data["turn"]] == run_id
@@ -65,17 +65,17 @@ class Chat:
                     break
 
     def until_said(self, run_id: str, text: str) -> None:
-        """Until the run has said this much."""
+        """Wait until the run has produced this much text."""
         for _ in self._watch():
             if text in self.said({"run_id": run_id}):
                 return
 
     def ask(self, text: str, **how: Any) -> Json:
-        """A whole turn: its run."""
+        """Run a whole turn. Returns its run."""
         return self.finished(self.send(text, **how))
 
     def question(self, run_id: str) -> Json:
-        """The question (AskUserQuestion) that the run waits with."""
+        """The question (AskUserQuestion) that the run is waiting for."""
         for _ in self._watch():
             if waiting := self.run(run_id)["pending_prompts"]:
                 break
@@ -88,13 +88,13 @@ class Chat:
         return answer.status, answer.body
 
     def edit(self, turn: int, text: str) -> None:
-        """Another text for the message of a turn."""
+        """Change the message of a turn."""
         message = self.turns()[turn - 1]["message"]["message_id"]
         path = f"/api/sessions/{self._session}/messages/{message}"
         assert self._wire.ask("PATCH", path, {"text": text}).status == 200
 
     def retry(self, turn: int) -> Json:
-        """Retry from a message: that turn and all after it are dropped, and it is sent again."""
+        """Retry from a message: remove its turn and all later turns, and send it again."""
         answer = self._wire.ask("POST", f"/api/sessions/{self._session}/retry", {"turn": turn})
         assert answer.status == 202, answer
         return self.finished(str(answer.body["run_id"]))

@@ -1,9 +1,9 @@
 """A client as the specification of server-driven chat (SDC) describes it: one input, one view, and a server that works
-whether or not anybody looks.
+whether or not a client is connected.
 
-Its rules: `send` continues a session or makes one; a view begins with a snapshot and goes on live, and when it comes
-back it begins with a snapshot again, never with a replay; prompts are answered over REST; the stop button aborts.
-It knows nothing of Perdure but its address and a token.
+Its rules: `send` continues a session or creates one; a view starts with a snapshot and continues live; after a
+reconnect it starts with a snapshot again, never with a replay; prompts are answered over REST; the stop button aborts.
+It knows only Perdure's address and a token.
 """
 
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from tests.seeds.wire import Events, Frame, Json, Wire
 
 
 class Viewport:
-    """What a person sees of a session: the text so far, the tools and their status, what is asked."""
+    """What a user sees of a session: the text so far, the tools and their status, and open prompts."""
 
     def __init__(self, events: Events) -> None:
         assert events.status == 200
@@ -30,7 +30,7 @@ class Viewport:
         self._render(first.data)
 
     def _render(self, snapshot: Json) -> None:
-        """Everything at once: nothing of it is replayed."""
+        """Take the whole state from the snapshot; nothing is replayed."""
         self.session_id = snapshot["session_id"]
         self.text = snapshot["text"]
         self.tools = {tool["tool_id"]: tool["status"] for tool in snapshot["tools"]}
@@ -67,7 +67,7 @@ class Viewport:
             pass
 
     def until_ended(self) -> None:
-        """Until the server closes the stream: the session is over."""
+        """Read until the server closes the stream at the end of the session."""
         for frame in self._frames:
             if frame.event == "prompt_resolved":
                 self.prompts.pop(frame.data["prompt_id"], None)
@@ -82,7 +82,7 @@ class Discussion:
         self.session_id: str | None = None
 
     def send(self, text: str, session_id: str | None = None) -> tuple[int, Json]:
-        """The one entry point: with a session id it goes on, without one it begins."""
+        """The only entry point: continues a session, or without an id starts one."""
         body: Json = {"text": text}
         if session_id is not None:
             body["session_id"] = session_id
@@ -110,6 +110,6 @@ class Discussion:
         return [session["id"] for session in answer.body["sessions"]]
 
     def history(self, session_id: str) -> list[str]:
-        """What was answered in each turn, as it is kept."""
+        """The stored answer of each turn."""
         turns = self._wire.ask("GET", f"/api/sessions/{session_id}/transcript").body["turns"]
         return ["".join(part["text"] for part in turn["parts"] if part["type"] == "text") for turn in turns]

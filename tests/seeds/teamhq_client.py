@@ -1,8 +1,8 @@
 """A client as TeamHQ's own documents describe it: a project page that starts a session, follows its events, sends
-messages and stops it. It knows nothing of Perdure but its address and a token.
+messages and stops it. It knows only Perdure's address and a token.
 
-Its words: `SessionMetadata` and `SessionEvent` with their types, `GET .../events` with replay and `offset`, and the
-sentences of refusals.
+It checks `SessionMetadata` and `SessionEvent` with their types, `GET .../events` with replay and `offset`, and error
+messages.
 """
 
 from typing import Any
@@ -26,13 +26,13 @@ EVENT_DATA: Shapes = {
     "waiting_for_input": {"turnNumber": NUMBER},
     "user_message": {"message": TEXT, "turnNumber": NUMBER},
 }
-"""What each type of event carries, always."""
+"""Required fields of each event type."""
 MORE_DATA: Shapes = {"turn_start": {"message": TEXT}, "turn_end": {"costUsd": NUMBER}, "error": {"detail": TEXT}}
-"""And what it may carry."""
+"""Optional fields of each event type."""
 
 
 def fits(value: Any, kinds: tuple[type, ...]) -> bool:
-    """As JSON has it: true is no number."""
+    """As in JSON, true is not a number."""
     return isinstance(value, kinds) and isinstance(value, bool) == (bool in kinds)
 
 
@@ -46,7 +46,7 @@ def check_data(event: Json) -> None:
 
 
 def check_metadata(session: Json) -> Json:
-    """What `SessionMetadataSchema` says of each field."""
+    """The fields of `SessionMetadataSchema`."""
 
     for name in ("id", "projectId", "startedAt"):
         assert fits(session[name], TEXT), name
@@ -75,7 +75,7 @@ class TeamHQ:
         return found
 
     def start(self) -> Json:
-        """The button: no body, the project's kickoff is the first message."""
+        """The start button: no body; the project's kickoff is the first message."""
         answer = self._wire.ask("POST", f"{self._path}/sessions")
         assert answer.status == 201, answer
         return check_metadata(answer.body)
@@ -95,7 +95,7 @@ class TeamHQ:
         return check_metadata(answer.body)
 
     def another(self, name: str, path: str) -> "TeamHQ":
-        """One more project, with a page of its own."""
+        """A second project, with its own page."""
         body = {"name": name, "path": path, "kickoff": "say hello"}
         answer = self._wire.ask("POST", "/api/projects", body)
         assert answer.status == 201, answer
@@ -128,7 +128,7 @@ class WorkLog:
         self.done: Json | None = None
 
     def connect(self, *, as_browser: bool = False) -> None:
-        """From the first event on that is not here yet: `offset` is its number, the header that of the one before."""
+        """Read from the first missing event: `offset` is its number, the header has the number before it."""
         offset = self.events[-1]["id"] + 1 if self.events else 0
         query = f"?offset={offset}" if offset and not as_browser else ""
         header = {"Last-Event-ID": str(offset - 1)} if offset and as_browser else {}
@@ -137,7 +137,7 @@ class WorkLog:
         self._frames = iter(self._stream)
 
     def status_for_a_browser(self) -> int:
-        """Of a request by a browser that has every event."""
+        """The status of a request by a browser that has every event."""
         with self._wire.stream("GET", self._path, **{"Last-Event-ID": self._last_id}) as stream:
             return stream.status
 
@@ -151,7 +151,7 @@ class WorkLog:
             self._next()
 
     def until(self, event_type: str) -> Json:
-        """Read on up to the next event of this type."""
+        """Read until the next event of this type."""
         while True:
             event = self._next()
             assert event is not None, f"the session ended before {event_type}"
@@ -186,7 +186,7 @@ class WorkLog:
         return event
 
     def _check_order(self, event: Json) -> None:
-        """Turns are counted from 1, a message is of the turn that it begins, and a result of a tool that was used."""
+        """Turns count from 1, a message belongs to the turn that it starts, and a result to a tool that was used."""
         kind, data = event["type"], event["data"]
         self._turn += kind == "turn_start"
         if "turnNumber" in data:
@@ -199,5 +199,5 @@ class WorkLog:
         return "".join(event["data"]["text"] for event in self.events if event["type"] == "assistant_text")
 
     def types(self) -> list[str]:
-        """Without words and notes, which come as they come."""
+        """The events without text and notes, whose number varies."""
         return [event["type"] for event in self.events if event["type"] not in ("assistant_text", "system")]

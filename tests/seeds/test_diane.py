@@ -78,7 +78,7 @@ def test_a_prompt_is_streamed_waits_for_a_person_and_ends_with_done(serve: Serve
         elif event == "tool_call":
             assert data["title"] and data["status"]
         elif event == "pending_prompt":
-            # Diane has no word for it: a person answers over the API.
+            # Diane has no request for it: a person answers over the API.
             allow = next(option for option in data["options"] if option["kind"] == "allow_once")
             path = f"/api/sessions/{session['session_id']}/prompts/{data['prompt_id']}"
             server.post(path, {"option_id": allow["option_id"]}, expect=200)
@@ -87,7 +87,7 @@ def test_a_prompt_is_streamed_waits_for_a_person_and_ends_with_done(serve: Serve
     assert (data["stop_reason"], data["turn_number"]) == ("end_turn", 1)
 
 
-def test_a_prompt_is_cancelled_and_the_session_goes_on(serve: Serve, tmp_path: Path) -> None:
+def test_a_prompt_is_cancelled_and_the_session_continues(serve: Serve, tmp_path: Path) -> None:
     manager = manager_of(serve("diane.md"))
     session = manager.start_session(AGENT, str(tmp_path))
     with ThreadPoolExecutor(1) as thread:
@@ -108,7 +108,7 @@ def test_a_client_that_leaves_a_stream_finds_the_answer_and_the_session_comes_ba
     updates = manager.stream_prompt(session, "stream 300 5\nsay the end")
     assert next(updates)[0] == "agent_message_chunk"
     updates.close()
-    eventually(lambda: manager.get_session(session)["turn_count"] == 1, "the prompt goes on without its client")
+    eventually(lambda: manager.get_session(session)["turn_count"] == 1, "the prompt continues without its client")
     assert server.text(session["session_id"], 1).endswith("the end")
     server.kill()
     server.restart()

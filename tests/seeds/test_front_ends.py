@@ -1,4 +1,4 @@
-"""A front end from the origin in a docs page's block may use the API with the token, and no other may."""
+"""Only a front end from the origin in a docs page's block may use the API with the token."""
 
 import tomllib
 from collections.abc import Callable
@@ -13,7 +13,7 @@ Serve = Callable[..., LiveServer]
 
 @pytest.mark.smoke
 @pytest.mark.parametrize("page", ["teamhq.md", "open-design.md", "sdc.md"])
-def test_the_front_end_of_a_page_may_come_from_its_origin_with_the_token(serve: Serve, page: str) -> None:
+def test_a_front_end_on_an_allowed_origin_works_with_the_token(serve: Serve, page: str) -> None:
     server = serve(page)
     [origin] = tomllib.loads(block_of(page))["server"]["allowed_origins"]
     asked = {"origin": origin, "access-control-request-method": "POST"}

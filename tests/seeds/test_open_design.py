@@ -1,6 +1,6 @@
 """A program made for Open Design: each guard of its resume rule, questions, a lost connection and a cancel, against the
-settings of docs/open-design.md. Both halves are looked at each time: whether the run was resumed, and that the agent
-knows exactly what it should, be it from its own session or because it was told."""
+settings of docs/open-design.md. Each test checks whether the run was resumed, and that the agent knows exactly what it
+should, from its native session or from the replay."""
 
 import json
 import sys
@@ -19,7 +19,7 @@ def chat_of(server: LiveServer) -> Chat:
 
 
 def recalled(chat: Chat, agent: str | None = None, *, fresh: bool = False) -> tuple[bool, list[str]]:
-    """One more turn: whether it was resumed, and which messages the agent knows, that one left out."""
+    """Run one more turn. Returns whether it was resumed, and which earlier messages the agent knows."""
     run = chat.ask("recall", agent=agent, force_fresh_session=fresh)
     lines = [json.loads(line[2:]) for line in chat.said(run).split("\n") if line.startswith("- ")]
     assert run["status"] == "completed" and lines[-1] == "recall"
@@ -36,17 +36,17 @@ def test_a_follow_up_is_resumed_and_sends_the_new_message_alone(serve: Serve) ->
     assert "a long first answer" in chat.said(second)
 
 
-def test_a_fresh_start_is_told_everything(serve: Serve) -> None:
+def test_a_restarted_context_gets_a_full_replay(serve: Serve) -> None:
     chat = chat_of(serve("open-design.md"))
     chat.ask("say one")
     assert recalled(chat, fresh=True) == (False, ["say one"])
     assert recalled(chat) == (True, ["say one", "recall"])
 
 
-def test_another_agent_begins_with_what_it_may_see_and_the_first_one_goes_on_with_its_own(serve: Serve) -> None:
+def test_another_agent_gets_its_scope_and_the_first_one_resumes(serve: Serve) -> None:
     chat = chat_of(serve("open-design.md"))
     chat.ask("say one")
-    # Scoped to the agent: what follows the last answer of another one.
+    # With scope `agent`: only what follows another agent's last answer.
     assert recalled(chat, "codex") == (False, [])
     assert recalled(chat, "claude") == (True, ["say one"])
 
@@ -76,19 +76,19 @@ def test_a_retry_of_the_foreign_turn_at_the_boundary_is_not_resumed(serve: Serve
     chat.ask("say two", agent="codex")
     chat.ask("say three", agent="claude")
     chat.retry(2)
-    # What the agent may see begins after the foreign answer, which is there again.
+    # The agent's scope starts after the other agent's answer, which is there again.
     assert recalled(chat, "claude") == (False, [])
 
 
 def move_the_directory(server: LiveServer) -> None:
-    """The project's directory is another one, in the same place."""
+    """Replace the project's directory with another one at the same path."""
     directory = server.data.parent / "design"
     directory.rename(server.data.parent / "moved away")
     directory.mkdir()
 
 
 def replace_claude(server: LiveServer, script: str) -> None:
-    """Another program under the agent's name."""
+    """Replace the agent's program."""
     program = server.data.parent / "another-claude"
     program.write_text(f'#!/bin/sh\n{script}\nexec {sys.executable} -m perdure.rehearsal --claude "$@"\n')
     program.chmod(0o700)
@@ -99,7 +99,7 @@ def replace_claude(server: LiveServer, script: str) -> None:
     server.post("/api/agents/reload", expect=200)
 
 
-def test_a_directory_that_was_replaced_is_not_resumed_in(serve: Serve) -> None:
+def test_a_session_is_not_resumed_in_a_replaced_directory(serve: Serve) -> None:
     server = serve("open-design.md")
     chat = chat_of(server)
     chat.ask("say one")
@@ -116,7 +116,7 @@ def test_another_program_does_not_resume_the_session_of_the_first(serve: Serve) 
     assert recalled(chat) == (True, ["say one", "recall"])
 
 
-def test_a_program_whose_help_knows_no_resume_is_told_everything_each_time(serve: Serve) -> None:
+def test_a_program_that_can_not_resume_gets_a_replay_each_time(serve: Serve) -> None:
     server = serve("open-design.md")
     replace_claude(server, 'case "$*" in *--help*) echo "--output-format and no more"; exit;; esac')
     chat = chat_of(server)
@@ -138,13 +138,13 @@ def test_a_question_is_answered_with_the_result_of_its_tool_on_a_resumed_run(ser
     assert run["sessionResumed"] is True and "Blue" in chat.said(run)
 
 
-def test_an_agent_that_refuses_its_old_session_is_told_everything_in_the_same_run(serve: Serve) -> None:
+def test_an_agent_that_refuses_its_old_session_gets_a_replay_in_the_same_run(serve: Serve) -> None:
     chat = chat_of(serve("open-design.md"))
     chat.ask("say one\nreject-resume")
     assert recalled(chat) == (False, ["say one\nreject-resume"])
 
 
-def test_a_cancelled_run_keeps_what_was_said(serve: Serve) -> None:
+def test_a_cancelled_run_keeps_its_output(serve: Serve) -> None:
     chat = chat_of(serve("open-design.md"))
     chat.ask("say one")
     run_id = chat.send("say half of it\nhang")

@@ -18,19 +18,19 @@ def discussion_of(server: LiveServer) -> Discussion:
 
 
 @pytest.mark.smoke
-def test_a_message_is_worked_to_its_end_with_nobody_connected(serve: Serve) -> None:
+def test_a_turn_finishes_with_no_client_connected(serve: Serve) -> None:
     chat = discussion_of(serve("sdc.md"))
     status, accepted = chat.send(f"stream {WORDS} 2")
     assert status == 202
     session = accepted["session_id"]
-    eventually(lambda: chat.session(session)["state"] == "idle", "it is worked to its end")
+    eventually(lambda: chat.session(session)["state"] == "idle", "the turn ends")
     assert chat.history(session) == [ANSWER]
     view = chat.view()
     assert (view.session_id, view.text, view.processing, view.result) == (session, ANSWER, False, "end_turn")
     view.disconnect()
 
 
-def test_a_view_that_comes_back_gets_a_snapshot_and_then_what_happens(serve: Serve) -> None:
+def test_a_view_that_reconnects_gets_a_snapshot_and_then_live_events(serve: Serve) -> None:
     chat = discussion_of(serve("sdc.md"))
     chat.send(f"tool Bash ls\nstream {WORDS} 5")
     view = chat.view()
@@ -46,7 +46,7 @@ def test_a_view_that_comes_back_gets_a_snapshot_and_then_what_happens(serve: Ser
     assert chat.history(back.session_id) == [ANSWER]
 
 
-def test_a_second_message_is_refused_while_one_is_worked_and_two_views_see_the_same(serve: Serve) -> None:
+def test_a_second_message_is_refused_during_a_turn_and_two_views_see_the_same(serve: Serve) -> None:
     chat = discussion_of(serve("sdc.md"))
     _, accepted = chat.send(f"stream {WORDS} 5")
     first, second = chat.view(), chat.view()
@@ -63,7 +63,7 @@ def test_a_second_message_is_refused_while_one_is_worked_and_two_views_see_the_s
     second.disconnect()
 
 
-def test_the_stop_button_keeps_what_was_said_and_the_session_goes_on(serve: Serve) -> None:
+def test_the_stop_button_keeps_the_output_and_the_session_continues(serve: Serve) -> None:
     chat = discussion_of(serve("sdc.md"))
     _, accepted = chat.send("say half of it\nhang")
     view = chat.view()

@@ -21,7 +21,7 @@ def idle(team: TeamHQ, session: str) -> None:
 
 
 def between_turns(team: TeamHQ, session: str, mode: str) -> int | None:
-    """The process of an idle session: in one mode it stays, in the other it ends with its turn."""
+    """The process of an idle session: it stays in one mode, and ends with its turn in the other."""
     idle(team, session)
     if mode == "resume":
         eventually(lambda: team.session(session)["pid"] is None, "the process of the turn has ended")
@@ -108,7 +108,7 @@ def test_a_tool_that_would_ask_runs_and_a_failed_turn_can_be_tried_again(serve: 
     assert log.text().endswith("better")
 
 
-def test_a_session_that_is_stopped_while_it_is_idle_ends_at_once(serve: Serve) -> None:
+def test_stopping_an_idle_session_ends_it_immediately(serve: Serve) -> None:
     team = page_of(serve("teamhq.md"))
     session = team.start()["id"]
     log = team.log_of(session)
@@ -121,7 +121,7 @@ def test_a_session_that_is_stopped_while_it_is_idle_ends_at_once(serve: Serve) -
     assert log.until_done() == {"status": "stopped", "durationMs": stopped["durationMs"]}
 
 
-def test_a_message_to_a_session_that_is_not_there_is_refused(serve: Serve, tmp_path: Path) -> None:
+def test_a_message_to_a_missing_session_is_refused(serve: Serve, tmp_path: Path) -> None:
     team = page_of(serve("teamhq.md"))
     elsewhere = team.another("elsewhere", str(tmp_path)).start()["id"]
     for session in ("nobody", elsewhere):
@@ -141,7 +141,7 @@ def test_a_session_over_the_servers_limit_is_refused_until_another_one_is_stoppe
 
 @pytest.mark.needs("linux")
 def test_clocks_end_a_session_and_claude_works_with_agent_teams(serve: Serve) -> None:
-    """TeamHQ has no request for either: what the server says of its clocks, and what it gave the process."""
+    """TeamHQ has no request for these, so read the server's timers and the process's environment."""
     server = serve("teamhq.md")
     team = page_of(server)
     session = team.start()["id"]
@@ -169,7 +169,7 @@ def test_a_project_has_one_session_at_a_time_and_its_list_the_newest_first(serve
     assert [session["id"] for session in team.sessions()] == [second, first]
 
 
-def test_a_restart_ends_sessions_with_teamhqs_words(serve: Serve) -> None:
+def test_a_restart_ends_sessions_with_teamhqs_messages(serve: Serve) -> None:
     server = serve("teamhq.md")
     team = page_of(server)
     between = team.start()["id"]

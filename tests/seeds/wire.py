@@ -1,4 +1,4 @@
-"""HTTP and server-sent events as a program of somebody else's speaks them: the standard library, and nothing of ours.
+"""HTTP and server-sent events with only the standard library, like a third-party client.
 
 Above: one client for each design that Perdure serves. Below: a socket. Every wait has a limit.
 """
@@ -54,7 +54,7 @@ class Wire:
 
 
 class Events:
-    """A stream of events, read as the standard says: fields by line, an event at each empty line, comments skipped."""
+    """A stream of server-sent events, parsed as in the standard: a field per line, an event per empty line."""
 
     def __init__(self, connection: http.client.HTTPConnection) -> None:
         self._connection = connection

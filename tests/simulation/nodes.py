@@ -1,7 +1,7 @@
-"""Nodes of a simulation: real logs, journals, commands and placement over one real store; only the agents are made up.
+"""Nodes of a simulation: real logs, journals, commands and placement on one real store. Only the agents are simulated.
 
-Above: simulation.py lets them work, crash, freeze and lose wake-ups. Below: schedule.py decides who is next. An agent
-is a few facts in a row (it opens its session, says some words, ends its turn), recorded as the session's owner.
+Above: simulation.py makes them work, crash, freeze and lose wake-ups. Below: schedule.py decides who is next. An agent
+is a sequence of facts (it opens its session, writes some text, ends its turn), recorded by the session's owner.
 """
 
 import asyncio
@@ -27,8 +27,8 @@ from perdure.runtime.log.log import Log
 from perdure.runtime.running.commands import Commands
 from perdure.runtime.running.placement import Placement
 from perdure.runtime.running.pump import Batch, Pump
-from perdure.runtime.verbs.outgoing import Outgoing, Slip, command_of, replayed
-from perdure.stores.base import Append, Checkpoint, Kept, Owner
+from perdure.runtime.verbs.outgoing import Outgoing, PendingReceipt, command_of, replayed
+from perdure.stores.base import Append, Kept, LaunchProgress, Owner
 from perdure.stores.postgres import PostgresStore
 from perdure.stores.sqlite import SqliteStore
 
@@ -41,7 +41,7 @@ WORDS_MAX = 4
 
 
 class SharedStore(SqliteStore):
-    """SQLite as several nodes would use it: a node that joins does not mean that all others are dead."""
+    """SQLite for several nodes: when a node joins, the others are not marked as dead."""
 
     async def join(self, node: str, about: bytes) -> int:
         living = [each.node for each in await self.nodes() if not each.dead]
@@ -61,7 +61,7 @@ class SharedStore(SqliteStore):
 
 
 class SharedPostgres(PostgresStore):
-    """PostgreSQL, with a node declared dead as a simulation does it: at once."""
+    """PostgreSQL on which a simulation can declare a node dead immediately."""
 
     async def declare_node_dead(self, owner: Owner) -> None:
         for node in await self.nodes():
@@ -70,13 +70,13 @@ class SharedPostgres(PostgresStore):
 
 
 class SteppedStore:
-    """One node's way to the store: each call is two steps of the schedule."""
+    """A node's access to the store: each call takes two steps of the schedule."""
 
     def __init__(self, simulation: "Simulation", node: "Node") -> None:
         self._simulation = simulation
         self._node = node
         self.is_shared = simulation.store.is_shared
-        """On SQLite, its nodes read one session at a time; on PostgreSQL all that have news."""
+        """On SQLite, nodes read one session at a time; on PostgreSQL, all changed sessions together."""
 
     def __getattr__(self, name: str) -> Any:
         def call(*given: Any, **named: Any) -> Any:
@@ -86,7 +86,7 @@ class SteppedStore:
         return call
 
     def append_now(self, _: Sequence[Append]) -> None:
-        """Never: each commit is a step of the schedule."""
+        """Not available: each commit must be a step of the schedule."""
 
     def append(self, step: Append) -> Any:
         changed = self._simulation.mutation.step(step)
@@ -107,12 +107,12 @@ class SteppedStore:
             if is_speech and not isinstance(outcome, Exception):
                 await self._simulation.check_speaker(step.session_id, self._node.owner)
         if self._simulation.loses_answer():
-            raise StoreError("the connection was lost at the commit")
+            raise StoreError("the connection was lost during the commit")
         return result
 
 
 class Facts:
-    """As much of the facts as commands and placement need."""
+    """The part of the real Facts that commands and placement need."""
 
     def __init__(self, simulation: "Simulation") -> None:
         self._simulation = simulation
@@ -123,7 +123,7 @@ class Facts:
         self.slot_of_queue: Any = None
 
     async def ready(self, agent: str) -> None:
-        """Every agent is."""
+        """Every agent is ready."""
 
     def has(self, agent: str) -> bool:
         return True
@@ -138,15 +138,15 @@ class Facts:
 
 
 class Runner:
-    """Carries one session's turns through, as its owner."""
+    """Runs the turns of one session as its owner."""
 
-    attachment = None
+    link = None
 
     def __init__(self, node: "Node", journal: Journal) -> None:
         self._node, self.journal = node, journal
         self._random = node.simulation.schedule.random
         self.position = journal.decided_seq
-        journal.followers.add(self)
+        journal.follow(self)
         self.woken = asyncio.Event()
         self.task = node.spawn(self._run())
 
@@ -161,18 +161,18 @@ class Runner:
                 before = self.journal.last_seq
                 await self._step()
                 if before == self.journal.last_seq and self.journal.state.working:
-                    # Others were quicker: what they did will wake it.
+                    # Another step came first, and will wake it.
                     await self.woken.wait()
         except NotOwner:
             self._node.fenced += 1
         except StoreError:
-            # As the real one: it goes on from what is stored.
+            # Like the real runner, continue from the stored state.
             self._node.spawn(self._again())
         finally:
-            self.journal.followers.discard(self)
+            self.journal.unfollow(self)
             self._node.runners.alive.pop(self.journal.state.id, None)
             if not self.journal.is_stale:
-                # A turn may have begun between the last look and this.
+                # A turn may have begun since the last check.
                 self._node.runners.changed(self.journal.state.id)
 
     async def _again(self) -> None:
@@ -213,20 +213,20 @@ class Runner:
 
     async def _say(self, launch_id: str, turn: int) -> None:
         words = [ev.AssistantText(turn=turn, block=0, delta="word ") for _ in range(self._random.randint(1, WORDS_MAX))]
-        self._batch = Batch(self, words, self._checkpoint(launch_id), 0, False)
+        self._batch = Batch(self, words, self._progress(launch_id), 0, False)
         self._pumped = asyncio.get_running_loop().create_future()
         self._node.pump.ready(self)
         if not await self._pumped:
-            # As the real one: it tries again by itself.
+            # Like the real runner, retry without the pump.
             await self.journal.record_deltas(
-                words, self._checkpoint(launch_id), lambda state: deltas_only(state, launch_id, words)
+                words, self._progress(launch_id), lambda state: deltas_only(state, launch_id, words)
             )
 
     def collect(self) -> Batch | None:
         journal, batch = self.journal, self._batch
         if self._pumped.done():
             return None  # its node crashed
-        fits = deltas_only(journal.state, batch.checkpoint.launch_id, batch.deltas)
+        fits = deltas_only(journal.state, batch.progress.launch_id, batch.deltas)
         if journal.is_writing or journal.is_stale or not journal.is_ours or not fits:
             self._pumped.set_result(False)
             return None
@@ -247,13 +247,13 @@ class Runner:
             self._pumped.set_exception(error)
 
     async def _decide(self, command: cmd.Command, launch_id: str | None = None) -> None:
-        checkpoint = self._checkpoint(launch_id) if launch_id else None
+        progress = self._progress(launch_id) if launch_id else None
 
         def make(state: Session) -> Any:
             return decide(state, command, self._node.facts.world(state, command))
 
         try:
-            await self.journal.record(make, checkpoint=checkpoint, by_owner=True)
+            await self.journal.record(make, progress=progress, by_owner=True)
         except Refused:
             return  # the session has changed meanwhile
 
@@ -261,14 +261,14 @@ class Runner:
         def make(state: Session) -> Any:
             return observe(state, launch_id, [fact], self._node.facts.world(state))
 
-        await self.journal.record(make, checkpoint=self._checkpoint(launch_id, phase), by_owner=True)
+        await self.journal.record(make, progress=self._progress(launch_id, phase), by_owner=True)
 
-    def _checkpoint(self, launch_id: str, phase: Any = "live") -> Checkpoint:
-        return Checkpoint(launch_id, self.journal.state.id, "alpha", "acp", phase, 0, 0, 0, [], b"")
+    def _progress(self, launch_id: str, phase: Any = "live") -> LaunchProgress:
+        return LaunchProgress(launch_id, self.journal.state.id, "alpha", "acp", phase, 0, 0, 0, [], b"")
 
 
 class Runners:
-    """As much of the registry as placement needs."""
+    """The part of the real Runners that placement needs."""
 
     def __init__(self, node: "Node") -> None:
         self._node = node
@@ -292,16 +292,16 @@ class Runners:
             self.alive[session_id] = Runner(self._node, journal)
 
 
-class Viewer:
-    """Reads one session from its beginning on, as the page would, and notes each number that it was shown."""
+class SimulatedViewer:
+    """Reads one session from the beginning, as the page does, and records each event number that it sees."""
 
     def __init__(self, node: "Node", journal: Journal) -> None:
         self._node, self._journal = node, journal
         self.seen: list[int] = []
         self.types: list[str] = []
-        """Of what has been seen."""
+        """The event types of `seen`."""
         self._reading: asyncio.Task[None] | None = None
-        journal.followers.add(self)
+        journal.follow(self)
         self.wake()
 
     @property
@@ -327,7 +327,7 @@ class Viewer:
 
 
 class Node:
-    """A server in one of its lives."""
+    """One incarnation of a server."""
 
     def __init__(self, simulation: "Simulation", name: str, incarnation: int) -> None:
         self.simulation, self.name = simulation, name
@@ -350,7 +350,7 @@ class Node:
         self.pump.start()
         self.compactor = Compactor(self.log, Feed(self.log))
         self.tasks: set[asyncio.Task[Any]] = set()
-        self.viewers: list[tuple[str, Viewer]] = []
+        self.viewers: list[tuple[str, SimulatedViewer]] = []
         self.fenced = 0
         self.is_alive = True
 
@@ -381,34 +381,34 @@ class Node:
         if self.log._stop_listening is not None:
             self.log._stop_listening()
 
-    # What programs and people ask for ------------------------------------------------------------------------------
+    # Requests ------------------------------------------------------------------------------------------------------
 
     async def create(self, session_id: str) -> None:
         command = cmd.CreateSession(session_id=session_id, project=None, agent="alpha", workdir="/srv")
         await self.log.create(create(command, World(self.simulation.stamp())))
 
     async def send(self, session_id: str, message: Outgoing) -> dict[str, Any]:
-        """As the verb does it."""
+        """Send a message as `Sessions.send` does."""
         assert message.message_id is not None
         journal = await self.log.open(session_id)
         if (earlier := await self.store.find_receipt(session_id, message.message_id)) is not None:
             return replayed(earlier)
-        slip = Slip(message, message.message_id)
+        pending = PendingReceipt(message, message.message_id)
         try:
             command = command_of(message, message.message_id)
-            _, kept = await self.placement.send(journal, command, slip.receipt)
+            _, kept = await self.placement.send(journal, command, pending.receipt)
         except (Refused, Conflict):
             earlier = await self.store.find_receipt(session_id, message.message_id)
             if earlier is None:
                 raise
             return replayed(earlier)
-        return slip.answer(kept)
+        return pending.answer(kept)
 
     async def do(self, session_id: str, command: cmd.Command) -> None:
         await self.commands.record(await self.log.open(session_id), command)
 
     async def watch(self, session_id: str) -> None:
-        self.viewers.append((session_id, Viewer(self, await self.log.open(session_id))))
+        self.viewers.append((session_id, SimulatedViewer(self, await self.log.open(session_id))))
 
     async def begin_waiting(self) -> None:
         """One round of placement."""
@@ -418,17 +418,17 @@ class Node:
             await self.placement._try(session_id)
 
     async def adopt(self, journal: Journal) -> None:
-        """As recovery does: go on without an agent of another node."""
+        """Continue without an agent of another node, as recovery does."""
         launch_id = journal.state.attached.launch_id if journal.state.attached is not None else ""
-        lost = Checkpoint(launch_id, journal.state.id, "alpha", "acp", "gone", 0, 0, 0, [], b"")
+        lost = LaunchProgress(launch_id, journal.state.id, "alpha", "acp", "gone", 0, 0, 0, [], b"")
 
         def make(state: Session) -> Any:
             return observe(state, launch_id, [ob.AgentExited("lost")], self.facts.world(state))
 
-        await journal.record(make, checkpoint=lost, by_owner=True)
+        await journal.record(make, progress=lost, by_owner=True)
 
     async def take_up(self, session_id: str) -> None:
-        """As recovery does: a turn that runs without its owner is this node's now."""
+        """Claim a session whose turn has no living owner, as recovery does."""
         journal = await self.log.open(session_id)
         if journal.state.working and not journal.is_ours:
             await self.log.claim(journal)
@@ -447,4 +447,4 @@ def timestamp(steps: int) -> str:
 
 
 IGNORED = (Refused, NotOwner, Conflict, StoreError)
-"""What a command may come to when others were quicker."""
+"""Errors that a command may raise if another step came first."""

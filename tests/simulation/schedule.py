@@ -1,9 +1,8 @@
-"""One seed, one run: everything that happens between two calls of the store is a step, and a random number says whose
-step is next.
+"""A deterministic schedule: everything between two store calls is a step, and a seeded random number picks the next.
 
-Above: the nodes of a simulation. Below: asyncio and a real store. A call of the store stops before it begins and after
-it is done, and goes on when it is picked; only one goes on at a time, so threads and clocks decide nothing. A node may
-crash at each of these stops: between two steps, or with its commit done and nobody who knows.
+Above: the nodes of a simulation. Below: asyncio and a real store. Each store call stops before it begins and after it
+is done, until it is picked. Only one continues at a time, so the result depends neither on threads nor on clocks. A
+node may crash at each of these stops: between two steps, or after a commit that it doesn't know of yet.
 """
 
 import asyncio
@@ -23,7 +22,7 @@ class Schedule:
         self.steps = 0
 
     async def stop(self, who: object) -> None:
-        """Wait until this one is picked."""
+        """Wait until `who` is picked."""
         if who in self.crashed:
             raise asyncio.CancelledError
         picked = asyncio.get_running_loop().create_future()
@@ -31,7 +30,7 @@ class Schedule:
         await picked
 
     async def call(self, who: object, work: Callable[[], Awaitable[Any]]) -> Any:
-        """Call the store: a step before it, and one after it."""
+        """Call the store, with one step before the call and one after it."""
         await self.stop(who)
         self._calls += 1
         try:
@@ -43,7 +42,7 @@ class Schedule:
         return result
 
     def crash(self, who: object) -> None:
-        """Whatever this one is about to do is never done."""
+        """Cancel everything that `who` is about to do."""
         self.crashed.add(who)
         mine = [picked for stopped, picked in self._stopped if stopped is who]
         self._stopped = [entry for entry in self._stopped if entry[0] is not who]
@@ -51,10 +50,10 @@ class Schedule:
             picked.cancel()
 
     async def settle(self) -> None:
-        """Until everybody has stopped."""
+        """Wait until all tasks have stopped."""
         loop: Any = asyncio.get_running_loop()
         while True:
-            while loop._ready:  # noqa: ASYNC110  nothing tells that a loop has nothing to do
+            while loop._ready:  # noqa: ASYNC110  there is no event for an idle loop
                 await asyncio.sleep(0)
             if not self._calls:
                 await asyncio.sleep(0)
@@ -65,7 +64,7 @@ class Schedule:
             await self._called.wait()
 
     async def next(self) -> bool:
-        """Let one of those that have stopped go on; False if there is none."""
+        """Let one stopped task continue; False if there is none."""
         await self.settle()
         ready = [entry for entry in self._stopped if entry[0] not in self.frozen]
         if not ready:

@@ -1,8 +1,8 @@
 """A simulation of several nodes on one store: random commands, crashes, frozen owners, lost wake-ups; then a checker.
 
-Above: test_simulation.py plays many seeds, and shows that each mutation is caught. Below: nodes.py. A run has two
-parts: trouble for a number of steps, then peace, in which everything must come to rest within a bound. Afterwards the
-checker reads the store and what each viewer saw.
+Above: test_simulation.py plays many seeds, and shows that the checker detects each mutation. Below: nodes.py. A run has
+two parts: a number of steps with faults, then peace, in which everything must come to rest within a bounded number of
+rounds. After that, the checker compares the store with what each viewer saw.
 """
 
 import asyncio
@@ -29,14 +29,14 @@ PEACE_ROUNDS = 60
 STEPS_PER_ROUND = 4_000
 UNKNOWN_COMMITS = 0.03
 LOSS = 0.4
-"""Of wake-ups between nodes."""
+"""The share of wake-ups between nodes that get lost."""
 
 
 AnyStore = SharedStore | SharedPostgres
 
 
 class Mutation:
-    """What is broken on purpose. This one breaks nothing."""
+    """A deliberate defect. This base class changes nothing."""
 
     polls = True
 
@@ -44,11 +44,11 @@ class Mutation:
         return step
 
     def log(self, log: Log) -> None:
-        """Change a log that was just made."""
+        """Change a newly created log."""
 
 
 class Violation(AssertionError):
-    """What must never happen has happened; the seed makes it happen again."""
+    """A guarantee was violated. The seed in the message reproduces it."""
 
 
 class LossyWakeups(LocalWakeups):
@@ -74,7 +74,7 @@ class Simulation:
         self.acknowledged: dict[str, str] = {}
         """message_id: session."""
         self._late: list[str] = []
-        """Words that were kept of a node that did not own the session."""
+        """Violations: text was stored from a node that did not own the session."""
         self._has_begun = False
         self._number = 0
         self._names = [f"{seed}-{name}" for name in "abc"[: self.random.randint(2, 3)]]
@@ -87,14 +87,14 @@ class Simulation:
         return self._number
 
     def loses_answer(self) -> bool:
-        """Whether the answer to this append is lost: the commit is done, and the node does not know."""
+        """Whether the response to this append is lost: the commit is done, but the node doesn't know."""
         return self._has_begun and self.random.random() < UNKNOWN_COMMITS
 
     async def check_speaker(self, session_id: str, speaker: Owner) -> None:
-        """Right after words were kept, before anybody else writes: did the owner say them?"""
+        """Check that stored text came from the session's owner. Call right after the append, before other writes."""
         head = (await self.store.heads([session_id]))[session_id]
         if head.owner != speaker:
-            self._late.append(f"words of {speaker} were kept, and {head.owner} owns {session_id}")
+            self._late.append(f"text from {speaker} was stored, but {head.owner} owns {session_id}")
 
     # A run ---------------------------------------------------------------------------------------------------------
 
@@ -121,7 +121,7 @@ class Simulation:
         await self._spread()
 
     async def _spread(self) -> None:
-        """Heartbeats: everybody learns who lives."""
+        """Tell every node which nodes are alive, as heartbeats do."""
         mine = set(self._names)
         living = {Owner(each.node, each.incarnation) for each in await self.store.nodes() if not each.dead}
         for node in self.nodes:
@@ -133,7 +133,7 @@ class Simulation:
         task.result()
 
     async def _act(self) -> None:
-        """Somebody does something, or something happens."""
+        """A random action of a user or a node, or a random fault."""
         actions = (
             self._send,
             self._send,
@@ -171,7 +171,7 @@ class Simulation:
         message = Outgoing(text=f"text of {message_id}", message_id=message_id, when_busy=how)
         self._quietly(node, self._ask(node, session_id, message))
         if self.random.random() < 0.3:
-            # A client that heard nothing asks another node, with the same id.
+            # A client that got no response retries on another node with the same id.
             other = self.random.choice(self.nodes)
             self._quietly(other, self._ask(other, session_id, message))
 
@@ -213,7 +213,7 @@ class Simulation:
             self._quietly(again, again.take_up(session_id))
 
     async def _freeze(self, node: Node) -> None:
-        """It stops in the middle of whatever it does, and the others take over what it owns."""
+        """Freeze a node in the middle of its work, and let the others take over its sessions."""
         if node in self.schedule.frozen or len(self.schedule.frozen) + 1 == len(self.nodes):
             return
         self.schedule.frozen.add(node)
@@ -230,7 +230,8 @@ class Simulation:
     # Peace ---------------------------------------------------------------------------------------------------------
 
     async def _make_peace(self) -> None:
-        """No more trouble but lost wake-ups: within a bound all that was accepted is over, and all is seen."""
+        """No more faults except lost wake-ups: all accepted turns must end, and viewers must see everything, within a
+        bounded number of rounds."""
         self.schedule.frozen.clear()
         await self._spread()
         for _ in range(PEACE_ROUNDS):
@@ -248,7 +249,7 @@ class Simulation:
         for _ in range(STEPS_PER_ROUND):
             if not await self.schedule.next():
                 return
-        raise Violation(f"seed {self.seed}: it never comes to rest")
+        raise Violation(f"seed {self.seed}: the nodes never come to rest")
 
     async def _is_over(self, *, say: bool = False) -> bool:
         for session_id in self.sessions:
@@ -261,7 +262,7 @@ class Simulation:
             for node in self.nodes:
                 for watched, viewer in node.viewers:
                     if watched == session_id and viewer.position != record.last_seq:
-                        self._say(say, f"a viewer is at {viewer.position}, and the log at {record.last_seq}")
+                        self._say(say, f"a viewer is at {viewer.position}, but the log is at {record.last_seq}")
                         return False
         return True
 
@@ -278,7 +279,7 @@ class Simulation:
                 self._expect(viewer.seen == list(range(1, len(viewer.seen) + 1)), f"a viewer saw {viewer.seen}")
                 rows = await self.store.read(session_id, 0, limit=10**6)
                 types = [row.type for row in rows for _ in range(row.first_seq, row.seq + 1)]
-                self._expect(viewer.types == types, "a viewer saw something else than the log holds")
+                self._expect(viewer.types == types, "a viewer saw something different from the log")
         for session_id in self.sessions:
             await self._check_session(session_id)
 
@@ -289,7 +290,7 @@ class Simulation:
         events: list[ev.Event] = [ev.decode(row.body) for row in rows]
         record = await self.store.load(session_id)
         assert record is not None
-        self._expect(folded(events) == restore(record.state), "the state is not what the log leads to")
+        self._expect(folded(events) == restore(record.state), "the stored state differs from the fold of the log")
         self._check_turns(events)
         await self._check_records(session_id, events, len(numbers))
         taken = Counter(
@@ -297,8 +298,8 @@ class Simulation:
         )
         for message_id, where in self.acknowledged.items():
             if where == session_id:
-                self._expect(taken[message_id] == 1, f"message {message_id} was worked {taken[message_id]} times")
-        self._expect(all(count == 1 for count in taken.values()), "a message was worked twice")
+                self._expect(taken[message_id] == 1, f"message {message_id} ran {taken[message_id]} times")
+        self._expect(all(count == 1 for count in taken.values()), "a message ran twice")
 
     async def _check_records(self, session_id: str, events: list[ev.Event], upto: int) -> None:
         turns = {
@@ -311,23 +312,23 @@ class Simulation:
         found = await self.store.read_records(session_id, 1, None, upto, limit=10**6)
         for turn, said in read_records(session_id, found, upto):
             text = "".join(event.delta for event in said if isinstance(event, ev.AssistantText))
-            self._expect(text == turns[turn], f"the record of turn {turn} lacks what was said")
+            self._expect(text == turns[turn], f"the record of turn {turn} has different text")
 
     def _check_turns(self, events: list[ev.Event]) -> None:
         open_turn: int | None = None
         begun = False
         for event in events:
             if isinstance(event, ev.UserMessage):
-                self._expect(open_turn is None, f"turn {event.turn} is accepted while turn {open_turn} runs")
+                self._expect(open_turn is None, f"turn {event.turn} was accepted during turn {open_turn}")
                 open_turn, begun = event.turn, False
             elif isinstance(event, ev.TurnStart):
-                self._expect(event.turn == open_turn and not begun, f"turn {event.turn} begins twice")
+                self._expect(event.turn == open_turn and not begun, f"turn {event.turn} began out of order")
                 begun = True
             elif isinstance(event, ev.TurnEnd):
-                self._expect(event.turn == open_turn, f"turn {event.turn} ends, and {open_turn} runs")
+                self._expect(event.turn == open_turn, f"turn {event.turn} ended during turn {open_turn}")
                 open_turn = None
             elif isinstance(event, ev.AssistantText):
-                self._expect(event.turn == open_turn and begun, "somebody speaks while no turn runs")
+                self._expect(event.turn == open_turn and begun, "text outside of a running turn")
         self._expect(open_turn is None, f"turn {open_turn} never ended")
 
     def _expect(self, holds: bool, what: str) -> None:
@@ -336,8 +337,8 @@ class Simulation:
 
 
 async def play(place: Path | str, seeds: range, mutation: Mutation | None = None) -> int:
-    """How many steps these seeds took, on SQLite in a folder or on the PostgreSQL of an address. Raises Violation, with
-    the seed."""
+    """Play these seeds on SQLite in a folder, or on the PostgreSQL at a URL. Returns the number of steps. Raises
+    Violation, with the seed."""
     store: AnyStore = SharedPostgres(place) if isinstance(place, str) else SharedStore(place / "perdure.db")
     steps = 0
     await store.open()
@@ -354,7 +355,7 @@ async def play(place: Path | str, seeds: range, mutation: Mutation | None = None
 
 
 def guessing(log: Log) -> None:
-    """Numbers as a journal would guess them that believes to see every write."""
+    """Use event numbers that a journal guesses, as if it saw every write."""
     append = log.store.append
 
     async def guessed(step: Append) -> Kept:

@@ -1,4 +1,4 @@
-"""Several nodes on one store, whatever happens to them: nothing is lost, nothing is done twice, everybody sees all."""
+"""Several nodes on one store, with random faults: nothing is lost, nothing is done twice, viewers see everything."""
 
 from pathlib import Path
 
@@ -18,7 +18,7 @@ MUTANT_SEEDS = 400
 
 
 @pytest.mark.parametrize("piece", range(PIECES))
-async def test_whatever_happens_to_nodes_each_message_is_worked_once_and_each_viewer_sees_all(
+async def test_with_random_faults_each_message_runs_once_and_each_viewer_sees_everything(
     piece: int, tmp_path: Path
 ) -> None:
     assert await play(tmp_path, range(piece * SEEDS, (piece + 1) * SEEDS)) > 0
@@ -27,12 +27,12 @@ async def test_whatever_happens_to_nodes_each_message_is_worked_once_and_each_vi
 @pytest.mark.long
 @pytest.mark.needs("postgresql")
 @pytest.mark.parametrize("piece", range(POSTGRES_PIECES))
-async def test_the_same_holds_on_postgresql(piece: int, postgres_url: str) -> None:
+async def test_the_same_guarantees_hold_on_postgresql(piece: int, postgres_url: str) -> None:
     assert await play(postgres_url, range(piece * POSTGRES_SEEDS, (piece + 1) * POSTGRES_SEEDS)) > 0
 
 
 class OwnerWithoutDecidedSeq(Mutation):
-    """The owner's steps don't say what they have read."""
+    """The owner's steps don't say which decisive event they have read."""
 
     def step(self, step: Append) -> Append:
         return step if step.token is None else msgspec.structs.replace(step, expect=None)
@@ -48,7 +48,7 @@ class GuessedNumbers(Mutation):
 
 
 class NoFence(Mutation):
-    """An owner is never asked whether it still is one."""
+    """The store never checks whether a node still owns the session."""
 
     def step(self, step: Append) -> Append:
         return msgspec.structs.replace(step, token=None)
@@ -56,7 +56,7 @@ class NoFence(Mutation):
 
 @pytest.mark.long
 @pytest.mark.parametrize("mutation", [OwnerWithoutDecidedSeq, NoFallbackPoll, GuessedNumbers, NoFence])
-async def test_the_checker_finds_what_is_broken_on_purpose(mutation: type[Mutation], tmp_path: Path) -> None:
+async def test_the_checker_detects_each_mutation(mutation: type[Mutation], tmp_path: Path) -> None:
     with pytest.raises(Violation):
         await play(tmp_path, range(MUTANT_SEEDS), mutation())
 
@@ -64,12 +64,12 @@ async def test_the_checker_finds_what_is_broken_on_purpose(mutation: type[Mutati
 @pytest.mark.full
 @pytest.mark.needs("postgresql")
 @pytest.mark.parametrize("mutation", [OwnerWithoutDecidedSeq, NoFallbackPoll, GuessedNumbers, NoFence])
-async def test_the_checker_finds_the_same_on_postgresql(mutation: type[Mutation], postgres_url: str) -> None:
+async def test_the_checker_detects_each_mutation_on_postgresql(mutation: type[Mutation], postgres_url: str) -> None:
     with pytest.raises(Violation):
         await play(postgres_url, range(MUTANT_SEEDS), mutation())
 
 
-async def test_a_seed_is_one_run(tmp_path: Path) -> None:
+async def test_a_seed_determines_the_run(tmp_path: Path) -> None:
     for name in ("once", "twice"):
         (tmp_path / name).mkdir()
     assert await play(tmp_path / "once", range(5)) == await play(tmp_path / "twice", range(5))

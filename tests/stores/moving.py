@@ -1,6 +1,6 @@
-"""Stores full of all sorts of rows, and a look at a SQLite database that knows nothing of how rows are moved.
+"""Stores with all kinds of rows, and a dump of a SQLite database that is independent of the code that moves rows.
 
-Above: test_transfer.py and the tests of `perdure migrate`. Below: the conformance suites' helpers, and SQLite itself.
+Above: test_transfer.py and the tests of `perdure migrate`. Below: the helpers of the conformance suites, and SQLite.
 """
 
 import json
@@ -13,7 +13,18 @@ from typing import Any
 import psycopg
 
 from perdure.runtime.data.directory import DataDirectory
-from perdure.stores.base import Given, JobRow, Owner, Phrase, Receipt, RunRow, Spent, Store, TurnRecord, TurnRow
+from perdure.stores.base import (
+    IssuedNativeSession,
+    JobRow,
+    Owner,
+    Phrase,
+    Receipt,
+    RunRow,
+    Spent,
+    Store,
+    TurnRecord,
+    TurnRow,
+)
 from perdure.stores.sqlite import SqliteStore
 from perdure.stores.transfer_sqlite import Home
 from perdure.surfaces.cli.migrate import home_of
@@ -38,7 +49,7 @@ def attach(data: Path, session_id: str, name: str, content: bytes) -> None:
 
 
 async def fill(data: Path, seed: int, *, sessions: int = 6, steps: int = 60) -> None:
-    """A SQLite database with sessions whose events were written in turns."""
+    """Create a SQLite database with sessions whose events are interleaved."""
     store = SqliteStore(data / "perdure.db")
     await store.open()
     try:
@@ -105,8 +116,8 @@ class Filling:
                 name, fact("rewound"), state=b"rewound", hidden=(self.turns[name], self.turns[name])
             )
         elif kind == 3:
-            given = Given("claude", self.chance.choice(["n1", "n2", "n\0"]), "rehearsal")
-            await self.owner.append(name, fact("given"), state=b"given", given=[given])
+            issued = IssuedNativeSession("claude", self.chance.choice(["n1", "n2", "n\0"]), "rehearsal")
+            await self.owner.append(name, fact("given"), state=b"given", issued=[issued])
         else:
             await self._turn(name)
 
@@ -146,11 +157,11 @@ class Filling:
             await self.store.put_job(row, self.owner.generation, expect=None, new=runs)
 
 
-# Looking ----------------------------------------------------------------------------------------------------------
+# Dumping ----------------------------------------------------------------------------------------------------------
 
 
 def dump(path: Path) -> dict[str, list[tuple[Any, ...]]]:
-    """Every table but what belongs to this file alone: positions, keys, nodes and owners."""
+    """Return every table, without what is specific to this file: positions, keys, nodes and owners."""
     with closing(sqlite3.connect(path)) as database:
         found = {}
         for table in ("sessions", *OF_A_SESSION, "jobs", "job_runs"):
@@ -175,7 +186,7 @@ def dump(path: Path) -> dict[str, list[tuple[Any, ...]]]:
 
 
 def _without_nul(row: tuple[Any, ...]) -> tuple[Any, ...]:
-    """PostgreSQL has no NUL in a text; and a JSON text spells it."""
+    """Replace NUL, which PostgreSQL can't store in text. JSON escapes it."""
     return tuple(
         value.replace("\0", "\ufffd").replace("\\u0000", "\ufffd") if isinstance(value, str) else value for value in row
     )

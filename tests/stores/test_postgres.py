@@ -1,4 +1,4 @@
-"""The PostgreSQL store: the suites for all stores, and for those that several servers share."""
+"""The PostgreSQL store: the suites for all stores and for shared stores."""
 
 from collections.abc import Callable
 

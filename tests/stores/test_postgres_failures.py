@@ -1,6 +1,6 @@
-"""The PostgreSQL store when something goes wrong: connections that are cut, servers that stop, are read-only or full.
+"""Failures of the PostgreSQL store: connections that are cut, servers that stop, are read-only or full.
 
-A proxy stands for the network, and a server of the test's own for all that others must not suffer from.
+A proxy simulates the network. Tests that would disturb others have their own server.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from perdure.stores import base, postgres_writer
 from perdure.stores.base import Append, Draft, Kept, Query
 from perdure.stores.postgres import PostgresStore
 from tests import postgres
-from tests.conformance.stores import Owner, checkpoint, delta, fact, listed
+from tests.conformance.stores import Owner, delta, fact, listed, progress
 
 pytestmark = [pytest.mark.long, pytest.mark.needs("postgresql")]
 WAIT_S = 30
@@ -50,12 +50,12 @@ def step(session: str, **fields: object) -> Append:
 
 
 def noise() -> Draft:
-    """A large event that can't be compressed."""
+    """Return a large event that can't be compressed."""
     return Draft("plan", 1, os.urandom(100_000), False)
 
 
 async def backends(url: str) -> list[int]:
-    """The processes that serve this store."""
+    """Return the PostgreSQL processes that serve this store."""
     async with await psycopg.AsyncConnection.connect(url, autocommit=True) as connection:
         rows = await connection.execute(
             "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
@@ -77,7 +77,7 @@ async def test_a_group_of_steps_is_one_round_trip(postgres_url: str, proxy: post
         names = [f"s{number}" for number in range(100)]
         await asyncio.gather(*(owner.create(name) for name in names))
         before = proxy.round_trips
-        plain = [step(name, checkpoint=checkpoint("l", name, offset=1)) for name in names]
+        plain = [step(name, progress=progress("l", name, offset=1)) for name in names]
         assert all(isinstance(one, Kept) for one in await owner.store.append_all(plain))
         assert proxy.round_trips == before + 1
         mixed = [step(name, events=[fact()], state=b"two", listed=listed()) for name in names]
@@ -86,7 +86,7 @@ async def test_a_group_of_steps_is_one_round_trip(postgres_url: str, proxy: post
         assert await owner.store.append_all([]) == []
 
 
-async def test_steps_gather_while_a_commit_is_on_its_way(postgres_url: str, proxy: postgres.Proxy) -> None:
+async def test_steps_are_grouped_while_a_commit_is_in_progress(postgres_url: str, proxy: postgres.Proxy) -> None:
     async with opened(proxy.url(postgres_url)) as owner:
         names = [f"s{number}" for number in range(50)]
         await asyncio.gather(*(owner.create(name) for name in names))
@@ -111,7 +111,7 @@ async def test_reads_are_one_round_trip(postgres_url: str, proxy: postgres.Proxy
         assert proxy.round_trips == before + 1
 
 
-# Groups that meet each other --------------------------------------------------------------------------------------
+# Concurrent groups ------------------------------------------------------------------------------------------------
 
 
 async def test_a_step_that_can_not_be_written_fails_alone(postgres_url: str) -> None:
@@ -131,7 +131,7 @@ async def test_a_step_that_can_not_be_written_fails_alone(postgres_url: str) -> 
         assert isinstance(outcomes[0], StoreError) and isinstance(outcomes[1], Kept)
 
 
-async def test_groups_in_opposite_order_never_wait_for_each_other_in_a_circle(postgres_url: str) -> None:
+async def test_groups_in_opposite_order_never_deadlock(postgres_url: str) -> None:
     async with opened(postgres_url) as one, opened(postgres_url) as two:
         names = [f"s{number}" for number in range(30)]
         await asyncio.gather(*(one.create(name) for name in names))
@@ -156,7 +156,7 @@ async def _rows(url: str, sql: str) -> list[tuple[object, ...]]:
         return await (await connection.execute(sql.encode())).fetchall()
 
 
-async def test_a_session_that_is_locked_holds_up_its_own_steps_only(postgres_url: str) -> None:
+async def test_a_locked_session_delays_only_its_own_steps(postgres_url: str) -> None:
     async with opened(postgres_url) as owner:
         for name in "ab":
             await owner.create(name)
@@ -169,7 +169,7 @@ async def test_a_session_that_is_locked_holds_up_its_own_steps_only(postgres_url
         assert await owner.append("a", delta("now")) == 2
 
 
-async def test_what_waits_is_bounded(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_writers_queue_is_bounded(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(postgres_writer, "QUEUE_MAX_STEPS", 10)
     async with opened(postgres_url) as owner:
         await owner.create("s")
@@ -178,27 +178,27 @@ async def test_what_waits_is_bounded(postgres_url: str, monkeypatch: pytest.Monk
         assert [type(one) for one in made] == [int] * 10 + [StoreBusy] * 2
 
 
-# Connections that are lost ----------------------------------------------------------------------------------------
+# Lost connections -------------------------------------------------------------------------------------------------
 
 
-async def test_a_connection_that_is_lost_at_the_commit_leaves_it_unknown(
+async def test_a_connection_lost_during_the_commit_has_an_unknown_outcome(
     postgres_url: str, proxy: postgres.Proxy
 ) -> None:
     async with opened(proxy.url(postgres_url)) as owner:
         await owner.create("s")
         proxy.cuts = "reply"
-        with pytest.raises(StoreError, match="is not known") as kept:
+        with pytest.raises(StoreError, match="it is unknown whether") as kept:
             await owner.append("s", delta("kept"))
         assert await owner.append("s", delta("next")) == 3
         proxy.cuts = "request"
-        with pytest.raises(StoreError, match="is not known") as lost:
+        with pytest.raises(StoreError, match="it is unknown whether") as lost:
             await owner.append("s", delta("lost"))
         assert not isinstance(kept.value, NOTHING_KEPT) and not isinstance(lost.value, NOTHING_KEPT)
         assert await owner.append("s", delta("next")) == 4
         assert len(await owner.all("s")) == 4
 
 
-async def test_a_connection_that_was_cut_while_idle_is_made_again(postgres_url: str, proxy: postgres.Proxy) -> None:
+async def test_a_connection_that_was_cut_while_idle_is_reopened(postgres_url: str, proxy: postgres.Proxy) -> None:
     async with opened(proxy.url(postgres_url)) as owner:
         await owner.create("s")
         assert len(await owner.all("s")) == 1
@@ -208,7 +208,7 @@ async def test_a_connection_that_was_cut_while_idle_is_made_again(postgres_url: 
         assert await owner.append("s", delta("x")) == 2
 
 
-async def test_a_backend_that_is_ended_while_it_waits_keeps_nothing_and_the_step_is_sent_again(
+async def test_a_step_is_retried_when_its_backend_is_terminated_while_waiting(
     postgres_url: str,
 ) -> None:
     async with opened(postgres_url) as owner:
@@ -229,7 +229,7 @@ async def test_a_backend_that_is_ended_while_it_waits_keeps_nothing_and_the_step
 _BLOCKED = "SELECT pid FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
 
 
-async def test_every_connection_that_is_ended_is_replaced(postgres_url: str) -> None:
+async def test_terminated_connections_are_replaced(postgres_url: str) -> None:
     async with opened(postgres_url) as owner:
         await owner.create("s")
         for number in range(3):
@@ -239,7 +239,7 @@ async def test_every_connection_that_is_ended_is_replaced(postgres_url: str) -> 
             assert len(await owner.all("s")) == number + 2
 
 
-async def test_a_database_that_is_not_there_says_so(postgres_server: postgres.Shared) -> None:
+async def test_a_missing_database_is_reported(postgres_server: postgres.Shared) -> None:
     with pytest.raises(StoreUnavailable, match="does not exist"):
         await PostgresStore(postgres_server.url("nothing_here")).open()
     store = PostgresStore(f"postgresql://nobody@127.0.0.1:{postgres.free_port()}/x")
@@ -265,7 +265,7 @@ def own_server() -> Iterator[postgres.Server]:
         yield server
 
 
-async def test_a_restart_while_appending_loses_nothing_that_was_said_to_be_kept(own_server: postgres.Server) -> None:
+async def test_a_restart_while_appending_loses_no_confirmed_step(own_server: postgres.Server) -> None:
     async with opened(own_server.url()) as owner:
         await owner.create("s")
         await owner.create("t")
@@ -299,7 +299,7 @@ async def test_a_restart_while_appending_loses_nothing_that_was_said_to_be_kept(
         assert len(numbers) - 1 - len(said) <= unknown
 
 
-async def test_a_read_only_server_keeps_nothing_and_says_so(own_server: postgres.Server) -> None:
+async def test_a_read_only_server_stores_nothing_and_reports_it(own_server: postgres.Server) -> None:
     url = own_server.url()
     async with opened(f"{url}?target_session_attrs=any") as owner:
         await owner.create("s")
@@ -340,10 +340,10 @@ def small_disk() -> Iterator[Path]:
 
 
 @pytest.mark.full
-async def test_a_full_disk_refuses_a_step_and_takes_the_next_when_there_is_room(
+async def test_a_full_disk_rejects_a_step_and_accepts_the_next_when_there_is_space(
     own_server: postgres.Server, small_disk: Path
 ) -> None:
-    # A tablespace of its own: a full write-ahead log ends the whole server, and no store can help that.
+    # Its own tablespace: a full write-ahead log would stop the whole server, whatever the store does.
     url = own_server.url()
     space = small_disk / "space"
     space.mkdir()
@@ -366,7 +366,7 @@ async def test_a_full_disk_refuses_a_step_and_takes_the_next_when_there_is_room(
 # Heartbeats -------------------------------------------------------------------------------------------------------
 
 
-async def test_a_node_whose_connections_are_all_in_use_still_shows_that_it_lives(postgres_url: str) -> None:
+async def test_a_node_whose_connections_are_all_in_use_still_sends_heartbeats(postgres_url: str) -> None:
     async with opened(postgres_url) as owner, contextlib.AsyncExitStack() as stack:
         store = owner.store
         assert isinstance(store, PostgresStore)
@@ -381,7 +381,7 @@ async def test_a_node_whose_connections_are_all_in_use_still_shows_that_it_lives
             assert [each.node for each in await store.nodes()] == ["n"]
 
 
-async def test_a_refused_change_does_not_cost_a_connection(postgres_url: str) -> None:
+async def test_a_refused_change_does_not_close_the_connection(postgres_url: str) -> None:
     async with opened(postgres_url) as owner:
         await owner.create("s")
         store = owner.store

@@ -1,4 +1,4 @@
-"""PostgreSQL's own of the store: a pooler, migrations, partitions, the order of all sessions, the epoch, odd text."""
+"""What is specific to the PostgreSQL store: a pooler, migrations, partitions, the change feed, the epoch, odd text."""
 
 import asyncio
 import contextlib
@@ -17,7 +17,7 @@ from perdure.stores.postgres import PostgresStore
 from perdure.stores.postgres_migrate import Migration, shipped
 from perdure.stores.postgres_search import asked_words, match_expression, snippet_of
 from tests import postgres
-from tests.conformance.stores import Owner, checkpoint, delta, fact, listed
+from tests.conformance.stores import Owner, delta, fact, listed, progress
 
 pytestmark = [pytest.mark.long, pytest.mark.needs("postgresql")]
 WAIT_S = 30
@@ -57,7 +57,7 @@ async def test_everything_works_through_a_pooler_in_transaction_mode(
         await asyncio.gather(*(owners[0].create(f"s{number}") for number in range(20)))
         await asyncio.gather(
             *(
-                owner.append(f"s{number}", delta("x"), checkpoint=checkpoint("l", f"s{number}"))
+                owner.append(f"s{number}", delta("x"), progress=progress("l", f"s{number}"))
                 for owner in owners
                 for number in range(20)
             ),
@@ -72,7 +72,7 @@ async def test_everything_works_through_a_pooler_in_transaction_mode(
 
 
 @pytest.mark.skipif(not postgres.has_pooler(), reason="needs pgbouncer")
-async def test_a_step_whose_server_the_pooler_has_lost_may_have_been_kept(tmp_path: Path) -> None:
+async def test_a_step_may_have_been_stored_if_the_pooler_lost_the_server(tmp_path: Path) -> None:
     with postgres.private_server() as server, postgres.pooler(postgres.Shared(server.url()), tmp_path) as port:
         store = PostgresStore(f"postgresql://any@127.0.0.1:{port}/postgres")
         await store.open()
@@ -97,7 +97,7 @@ async def test_a_step_whose_server_the_pooler_has_lost_may_have_been_kept(tmp_pa
 # Migrations -------------------------------------------------------------------------------------------------------
 
 
-async def test_several_servers_may_start_on_a_new_database_at_once(postgres_server: postgres.Shared) -> None:
+async def test_several_servers_may_start_on_a_new_database_at_the_same_time(postgres_server: postgres.Shared) -> None:
     name = postgres.make_database(postgres_server)
     stores = [PostgresStore(postgres_server.url(name)) for _ in range(4)]
     async with asyncio.timeout(WAIT_S):
@@ -119,7 +119,7 @@ async def test_a_newer_database_is_refused_with_what_to_do(
         await PostgresStore(postgres_url).open()
 
 
-async def test_what_has_to_wait_for_a_rollout_runs_once_when_every_node_writes_that_format(
+async def test_migrations_after_a_rollout_run_once_when_every_node_writes_that_format(
     database: psycopg.AsyncConnection[Any],
 ) -> None:
     files = [
@@ -144,7 +144,7 @@ async def test_a_migration_that_fails_leaves_nothing(database: psycopg.AsyncConn
     assert await one(database, "SELECT to_regclass('half')") is None
 
 
-async def test_servers_that_are_too_old_are_refused_and_newer_ones_are_warned_of(
+async def test_too_old_servers_are_refused_and_newer_ones_cause_a_warning(
     database: psycopg.AsyncConnection[Any], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(postgres_migrate, "OLDEST_SERVER", 99)
@@ -154,7 +154,7 @@ async def test_servers_that_are_too_old_are_refused_and_newer_ones_are_warned_of
     monkeypatch.setattr(postgres_migrate, "NEWEST_SERVER", 9)
     with caplog.at_level(logging.WARNING):
         await postgres_migrate.check_server(database)
-    assert "newer than what Perdure was tested with" in caplog.text
+    assert "newer than the newest version tested" in caplog.text
 
 
 async def test_another_encoding_is_refused(postgres_server: postgres.Shared) -> None:
@@ -167,16 +167,16 @@ async def test_another_encoding_is_refused(postgres_server: postgres.Shared) -> 
     postgres.drop_database(postgres_server, name)
 
 
-# The order of all sessions ----------------------------------------------------------------------------------------
+# The change feed --------------------------------------------------------------------------------------------------
 
 
-async def test_an_open_transaction_holds_the_order_back_and_nothing_is_missed(
+async def test_an_open_transaction_delays_the_change_feed_and_nothing_is_missed(
     owner: Owner, postgres_url: str, database: psycopg.AsyncConnection[Any]
 ) -> None:
     await owner.create("s")
     [(begin, _, _)] = await owner.changes(0, 1)
     async with await psycopg.AsyncConnection.connect(postgres_url) as slow:
-        # As an append that has begun first and commits last.
+        # Like an append that starts first and commits last.
         key = await one(database, "SELECT session_key FROM heads WHERE session_id = 's'")
         await slow.execute("INSERT INTO events VALUES (%s, 100, 1, true, 'plan', '{}')", (key,))
         await slow.execute("INSERT INTO changes (session_key, seq, type) VALUES (%s, 100, 'plan')", (key,))
@@ -186,7 +186,7 @@ async def test_an_open_transaction_holds_the_order_back_and_nothing_is_missed(
         await slow.commit()
     for after in (begin, newest):
         names = [(name, event.seq) for _, name, event in await owner.changes(after, 2)]
-        assert names == [("s", 100), ("t", 1)], "who began while it was open must not miss it"
+        assert names == [("s", 100), ("t", 1)], "a reader that started meanwhile must not miss it"
 
 
 async def test_a_position_may_be_any_number(owner: Owner) -> None:
@@ -212,7 +212,7 @@ async def test_the_epoch_rises_with_another_timeline_and_with_another_cluster(
     await again.open()
     assert await again.epoch() == before + 1
     await again.close()
-    # As after a dump of a cluster that had counted far more transactions.
+    # Like after restoring a dump of a cluster with far higher transaction ids.
     await database.execute("UPDATE meta SET system_identifier = 7")
     await database.execute("UPDATE changes SET xid = '900000000000'")
     assert await store.list_changes(0, ("plan",), 9) == []
@@ -253,13 +253,13 @@ _PARTITIONS = (
 
 
 async def make_month(database: psycopg.AsyncConnection[Any], month: int) -> None:
-    """A partition for a month of 2020."""
+    """Create a partition for a month of 2020."""
     number = 2020 * 12 + month - 1
     bounds = f"FROM ({number << 40}) TO ({(number + 1) << 40})"
     await database.execute(f"CREATE TABLE events_2020_{month:02} PARTITION OF events FOR VALUES {bounds}".encode())
 
 
-async def test_a_session_lies_in_the_partition_of_its_month_and_those_to_come_are_there(
+async def test_a_session_is_in_the_partition_of_its_month_and_the_next_partitions_exist(
     owner: Owner, database: psycopg.AsyncConnection[Any]
 ) -> None:
     await owner.create("s", fact(), delta("x"))
@@ -290,7 +290,7 @@ async def test_a_month_without_sessions_is_dropped_by_a_scrub(
     assert len(await owner.all("s")) == 1
 
 
-async def test_a_partition_in_use_is_dropped_another_time(
+async def test_a_partition_in_use_is_dropped_later(
     owner: Owner, postgres_url: str, database: psycopg.AsyncConnection[Any]
 ) -> None:
     await make_month(database, 1)
@@ -308,17 +308,17 @@ async def test_a_partition_in_use_is_dropped_another_time(
 async def test_a_delta_writes_its_row_and_the_head_and_nothing_else(
     owner: Owner, database: psycopg.AsyncConnection[Any]
 ) -> None:
-    await owner.create("s", checkpoint=checkpoint("l", "s"))
-    await owner.append("s", delta("x"), checkpoint=checkpoint("l", "s", offset=1))
+    await owner.create("s", progress=progress("l", "s"))
+    await owner.append("s", delta("x"), progress=progress("l", "s", offset=1))
 
     async def places() -> dict[str, str]:
-        """Of each table, where its rows are: an update moves them."""
+        """Return the physical positions of the rows of each table. An update changes them."""
         tables = ("sessions", "launches", "changes", "turns", "receipts", "former_owners")
         return {table: await one(database, f"SELECT array_agg(ctid)::text FROM {table}") for table in tables}
 
     before = await places()
     for offset in range(2, 10):
-        await owner.append("s", delta("x"), expect=1, token=0, checkpoint=checkpoint("l", "s", offset=offset))
+        await owner.append("s", delta("x"), expect=1, token=0, progress=progress("l", "s", offset=offset))
     assert await places() == before
     assert [row.offset for row in await owner.store.launches()] == [9]
     indexes = await one(database, "SELECT count(*) FROM pg_index WHERE indrelid = 'events'::regclass")
@@ -328,7 +328,7 @@ async def test_a_delta_writes_its_row_and_the_head_and_nothing_else(
 # Text -------------------------------------------------------------------------------------------------------------
 
 
-async def test_text_that_postgresql_can_not_hold_is_kept_as_near_as_it_can_be(owner: Owner) -> None:
+async def test_text_that_postgresql_can_not_store_is_stored_with_replacements(owner: Owner) -> None:
     odd = "a\0b \ud800 café"
     await owner.create(
         "s",
@@ -336,7 +336,7 @@ async def test_text_that_postgresql_can_not_hold_is_kept_as_near_as_it_can_be(ow
         listed=listed(title=odd, labels=[odd], project=odd),
         phrases=[Phrase(0, "title", odd), Phrase(1, "user", odd)],
         receipt=Receipt(odd, odd, b"\0"),
-        checkpoint=checkpoint("l" + odd, "s"),
+        progress=progress("l" + odd, "s"),
     )
     assert await owner.found(q="cafe") == ["s"]
     assert await owner.found(label=odd) == await owner.found(project=odd) == ["s"]
@@ -348,7 +348,7 @@ async def test_text_that_postgresql_can_not_hold_is_kept_as_near_as_it_can_be(ow
     assert await owner.store.load(odd) is None
 
 
-async def test_a_very_long_text_is_kept_and_found_by_its_beginning(owner: Owner) -> None:
+async def test_a_very_long_text_is_stored_and_found_by_its_beginning(owner: Owner) -> None:
     text = " ".join(f"word{number}" for number in range(120_000))
     await owner.create("s", phrases=[Phrase(1, "assistant", text), Phrase(2, "user", "x" * 3_000_000)])
     assert await owner.found(q="word17") == ["s"]
@@ -367,11 +367,11 @@ async def test_a_very_long_text_is_kept_and_found_by_its_beginning(owner: Owner)
         ("", "x", ""),
     ],
 )
-def test_a_snippet_shows_what_was_found(text: str, asked: str, snippet: str) -> None:
+def test_a_snippet_shows_the_match(text: str, asked: str, snippet: str) -> None:
     assert snippet_of(text, asked_words(asked)) == snippet
 
 
-def test_what_is_asked_becomes_words_that_mean_nothing_else() -> None:
+def test_a_search_becomes_words_without_syntax() -> None:
     assert match_expression(asked_words("Foo-bar BÄZ'; & !x")) == "('foo' <-> 'bar':*) & ('baz':*) & ('x':*)"
     assert asked_words("&|!() '") == []
 
@@ -379,7 +379,7 @@ def test_what_is_asked_becomes_words_that_mean_nothing_else() -> None:
 # The doctor -------------------------------------------------------------------------------------------------------
 
 
-async def test_the_doctor_names_a_transaction_that_holds_up_the_order(
+async def test_the_doctor_reports_a_transaction_that_delays_the_change_feed(
     owner: Owner, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = owner.store
@@ -387,5 +387,5 @@ async def test_the_doctor_names_a_transaction_that_holds_up_the_order(
     monkeypatch.setattr("perdure.stores.postgres_upkeep.OLD_TRANSACTION_S", 0)
     async with await psycopg.AsyncConnection.connect(postgres_url, application_name="tool") as slow:
         await slow.execute("CREATE TABLE x ()")
-        assert any("(tool, process" in said and "holds up" in said for said in await store.inspect())
+        assert any("(tool, process" in said and "delays the change feed" in said for said in await store.inspect())
     assert not any("(tool, process" in said for said in await store.inspect())

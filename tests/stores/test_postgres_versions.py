@@ -1,4 +1,4 @@
-"""The PostgreSQL store on each version that is supported and that a package provides (`./run agents postgres-14`)."""
+"""The PostgreSQL store on each supported version that is available as a package (`./run agents postgres-14`)."""
 
 import os
 import subprocess
@@ -15,7 +15,7 @@ SUITES = [
     "tests/stores/test_postgres.py",
     "tests/stores/test_postgres_schema.py",
     "tests/stores/test_postgres_wakeups.py",
-    "tests/end_to_end/test_two_nodes.py::test_what_one_node_takes_the_other_shows",
+    "tests/end_to_end/test_two_nodes.py::test_a_message_accepted_by_one_node_is_shown_by_the_other",
 ]
 LIMIT_S = 500
 pytestmark = [pytest.mark.full, pytest.mark.needs("postgresql")]

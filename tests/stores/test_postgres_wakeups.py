@@ -1,4 +1,4 @@
-"""Wake-ups through PostgreSQL: named, gathered, and never missed for good."""
+"""Wake-ups through PostgreSQL: they name sessions, are batched, and are never missed permanently."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -16,7 +16,7 @@ WAIT_S = 30
 
 
 class Heard:
-    """What a listener was called with."""
+    """Records the calls of a listener."""
 
     def __init__(self) -> None:
         self.said: list[str] = []
@@ -48,7 +48,7 @@ async def node(url: str, name: str) -> AsyncIterator[tuple[PostgresWakeups, Hear
         await wakeups.stop()
 
 
-async def test_what_one_node_announces_the_others_hear_and_itself_does_not(postgres_url: str) -> None:
+async def test_announcements_reach_the_other_nodes_and_not_the_sender(postgres_url: str) -> None:
     async with node(postgres_url, "a") as (a, at_a), node(postgres_url, "b") as (b, at_b):
         a.announce("s", at_a)
         a.announce("odd\0'\"\n id é", at_a)
@@ -58,7 +58,7 @@ async def test_what_one_node_announces_the_others_hear_and_itself_does_not(postg
         assert at_b.said[2:] == []
 
 
-async def test_other_listeners_of_the_same_node_hear_at_once(postgres_url: str) -> None:
+async def test_other_listeners_of_the_same_node_are_called_immediately(postgres_url: str) -> None:
     wakeups, one, two = PostgresWakeups(postgres_url, "a"), Heard(), Heard()
     stop = wakeups.listen(one, one)
     wakeups.listen(two, two)
@@ -69,7 +69,9 @@ async def test_other_listeners_of_the_same_node_hear_at_once(postgres_url: str) 
     assert one.said == []
 
 
-async def test_what_comes_within_a_tick_is_one_statement(postgres_url: str, postgres_server: postgres.Shared) -> None:
+async def test_announcements_within_a_tick_are_one_statement(
+    postgres_url: str, postgres_server: postgres.Shared
+) -> None:
     async with (
         postgres.Proxy(postgres_server.port) as proxy,
         node(proxy.url(postgres_url), "a") as (a, at_a),
@@ -86,7 +88,7 @@ async def test_what_comes_within_a_tick_is_one_statement(postgres_url: str, post
         assert proxy.round_trips == before + 1
 
 
-async def test_too_much_to_name_is_everything(postgres_url: str) -> None:
+async def test_too_many_sessions_to_list_are_announced_as_everything(postgres_url: str) -> None:
     async with node(postgres_url, "a") as (a, at_a), node(postgres_url, "b") as (_, at_b):
         for number in range(postgres_wakeups.PENDING_MAX + 5):
             a.announce(f"{number}", at_a)
@@ -118,7 +120,7 @@ async def test_after_a_lost_connection_anything_may_have_changed_and_nothing_ann
         assert await at_b.until(bool) == ["s"]
 
 
-async def test_a_database_that_is_not_there_yet_is_waited_for(postgres_server: postgres.Shared) -> None:
+async def test_a_missing_database_is_waited_for(postgres_server: postgres.Shared) -> None:
     name = "perdure_wakeups_later"
     wakeups, heard = PostgresWakeups(postgres_server.url(name), "a"), Heard()
     wakeups.listen(heard, heard)
@@ -131,7 +133,7 @@ async def test_a_database_that_is_not_there_yet_is_waited_for(postgres_server: p
     postgres.drop_database(postgres_server, name)
 
 
-async def test_notifications_of_others_on_the_channel_are_left_out(
+async def test_notifications_of_other_programs_on_the_channel_are_ignored(
     postgres_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with node(postgres_url, "a") as (_, at_a), node(postgres_url, "b") as (b, at_b):
@@ -139,4 +141,4 @@ async def test_notifications_of_others_on_the_channel_are_left_out(
             await other.execute("SELECT pg_notify('perdure', 'hello'), pg_notify('perdure', '{}')")
         b.announce("s", at_b)
         assert await at_a.until(bool) == ["s"]
-    assert "can't be read" in caplog.text
+    assert "unreadable notification" in caplog.text

@@ -1,4 +1,4 @@
-"""The SQLite store: the suite for all stores, and what is special about a file on a disk."""
+"""The SQLite store: the suite for all stores, and what is specific to a file on a disk."""
 
 import asyncio
 import itertools
@@ -68,10 +68,10 @@ async def opened(path: Path) -> tuple[SqliteStore, Owner]:
     return store, Owner(store, await store.claim())
 
 
-# What was erased --------------------------------------------------------------------------------------------------
+# Erased data ------------------------------------------------------------------------------------------------------
 
 
-async def test_no_file_holds_a_word_of_an_erased_session_after_a_scrub(tmp_path: Path) -> None:
+async def test_no_file_contains_text_of_an_erased_session_after_a_scrub(tmp_path: Path) -> None:
     store, owner = await opened(tmp_path / "perdure.db")
 
     def marks() -> int:
@@ -98,7 +98,7 @@ async def test_no_file_holds_a_word_of_an_erased_session_after_a_scrub(tmp_path:
         assert size == database.execute("PRAGMA page_count").fetchone()[0] * 4096
 
 
-async def test_a_scrub_waits_for_no_reader_and_is_done_when_the_reader_is_gone(tmp_path: Path) -> None:
+async def test_a_scrub_does_not_wait_for_readers_and_succeeds_when_they_are_gone(tmp_path: Path) -> None:
     store, owner = await opened(tmp_path / "perdure.db")
     await owner.create("s", delta("quixmark"))
     with closing(sqlite3.connect(tmp_path / "perdure.db", isolation_level=None)) as reader:
@@ -115,16 +115,16 @@ async def test_a_scrub_waits_for_no_reader_and_is_done_when_the_reader_is_gone(t
 
 
 async def fill(owner: Owner) -> int:
-    """Append until there is no room; how many steps were kept."""
+    """Append until the disk is full. Returns how many steps were stored."""
     for kept in range(10_000):
         try:
             await owner.append("s", delta("x" * 20_000))
         except StoreFull:
             return kept
-    raise AssertionError("it never got full")
+    raise AssertionError("the disk never became full")
 
 
-async def test_a_full_database_refuses_a_step_and_takes_the_next_when_there_is_room(tmp_path: Path) -> None:
+async def test_a_full_database_rejects_a_step_and_accepts_the_next_when_there_is_space(tmp_path: Path) -> None:
     store, owner = await opened(tmp_path / "perdure.db")
     await owner.create("s")
     await owner.create("t")
@@ -134,7 +134,7 @@ async def test_a_full_database_refuses_a_step_and_takes_the_next_when_there_is_r
     )
     kept = await fill(owner)
     assert kept > 0
-    # One commit is asked for all of these; the large one must not take the small ones with it.
+    # These share one commit. The large one must not make the small ones fail.
     outcomes = await asyncio.gather(
         owner.append("t", delta("small")),
         owner.append("s", delta("y" * 400_000)),
@@ -160,17 +160,17 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     if mounted.returncode != 0:
         pytest.skip("mounting is not permitted here")
     yield disk
-    # Lazily, so that a test that failed with the store open leaves no mount behind.
+    # A lazy unmount, so that a test that fails with the store open leaves no mount behind.
     subprocess.run(["umount", "-l", str(disk)], check=True)
 
 
-async def test_a_full_disk_loses_nothing_that_was_kept_and_the_store_lives_on(small_disk: Path) -> None:
+async def test_a_full_disk_loses_no_stored_step_and_the_store_continues(small_disk: Path) -> None:
     ballast = small_disk / "ballast"
     ballast.write_bytes(b"\0" * 1_500_000)
     store, owner = await opened(small_disk / "perdure.db")
     await owner.create("s")
     kept = await fill(owner)
-    with pytest.raises(StoreFull, match="no room"):
+    with pytest.raises(StoreFull, match="disk is full"):
         await owner.append("s", delta("z" * 200_000))
     ballast.unlink()
     assert await owner.append("s", delta("room again")) == kept + 2
@@ -199,7 +199,7 @@ async def test_a_step_that_can_not_be_written_fails_alone(tmp_path: Path) -> Non
     await store.close()
 
 
-async def test_a_row_that_somebody_else_has_written_holds_nobody_up(tmp_path: Path) -> None:
+async def test_a_row_written_by_another_process_blocks_no_step(tmp_path: Path) -> None:
     store, owner = await opened(tmp_path / "perdure.db")
     for name in ("one", "two"):
         await owner.create(name)
@@ -217,14 +217,14 @@ async def test_a_row_that_somebody_else_has_written_holds_nobody_up(tmp_path: Pa
                 "INSERT INTO events (position, session_key, seq, type, decisive, body)"
                 f" SELECT -{seq}, MAX(session_key), {seq}, 'assistant_text', 0, X'7b7d' FROM events"
             )
-        # The insert fails, and with it the transaction. What is known is read again, and each step is kept once.
+        # The insert fails, and so does the transaction. The cache is read again, and each step is stored once.
         assert await together(way) == [3 + (seq == 5), seq + 1]
     assert [event.seq for event in await owner.all("one")] == [1, 2, 3, 4]
     assert [event.seq for event in await owner.all("two")] == [1, 2, 3, 4, 5, 6]
     await store.close()
 
 
-async def test_more_steps_than_one_group_holds_are_all_kept(tmp_path: Path) -> None:
+async def test_more_steps_than_fit_in_one_group_are_all_stored(tmp_path: Path) -> None:
     store, owner = await opened(tmp_path / "perdure.db")
     await owner.create("s")
     async with asyncio.timeout(WAIT_S):
@@ -234,7 +234,7 @@ async def test_more_steps_than_one_group_holds_are_all_kept(tmp_path: Path) -> N
     await store.close()
 
 
-async def test_reads_do_not_wait_for_a_write_that_is_under_way(tmp_path: Path) -> None:
+async def test_reads_do_not_wait_for_a_running_write(tmp_path: Path) -> None:
     store, owner = await opened(tmp_path / "perdure.db")
     await owner.create("s")
     other = sqlite3.connect(tmp_path / "perdure.db", isolation_level=None)
@@ -261,7 +261,7 @@ async def test_a_store_that_is_not_open_says_so(tmp_path: Path) -> None:
         store.append_now([])
 
 
-async def test_a_killed_server_loses_nothing_that_it_was_told_is_kept(tmp_path: Path) -> None:
+async def test_a_killed_server_loses_no_confirmed_step(tmp_path: Path) -> None:
     script = f"""
 import asyncio, os
 from perdure.stores.sqlite import Durability, SqliteStore
@@ -297,7 +297,7 @@ def word(owner: Owner, session: str = "s", text: str = "word ") -> list[Append]:
     return [Append(session_id=session, generation=owner.generation, expect=None, events=[delta(text)])]
 
 
-async def test_steps_are_committed_at_once_while_nothing_else_waits(tmp_path: Path) -> None:
+async def test_steps_are_committed_synchronously_while_the_queue_is_empty(tmp_path: Path) -> None:
     store, owner = await opened(tmp_path / "perdure.db")
     await owner.create("s")
     assert [kept.first for kept in store.append_now(word(owner)) or [] if isinstance(kept, Kept)] == [2]
@@ -321,7 +321,7 @@ async def test_a_group_of_steps_writes_nothing_but_the_write_ahead_log(tmp_path:
     names = [f"session-{number}" for number in range(20)]
     for name in names:
         await owner.create(name)
-        # So that each has pages of its own.
+        # Enough that each session has its own pages.
         await owner.append(name, *[delta("word ")] * 500)
     wal = tmp_path / "perdure.db-wal"
     size, before = wal.stat().st_size, written()
@@ -339,7 +339,7 @@ async def test_a_commit_that_waits_for_the_disk_is_never_made_by_the_event_loop(
     await store.close()
 
 
-async def test_the_event_loop_does_not_wait_for_another_who_writes(tmp_path: Path) -> None:
+async def test_the_event_loop_does_not_wait_for_another_writer(tmp_path: Path) -> None:
     store, owner = await opened(tmp_path / "perdure.db")
     await owner.create("s")
     with closing(sqlite3.connect(tmp_path / "perdure.db", isolation_level=None)) as other:
@@ -347,7 +347,7 @@ async def test_the_event_loop_does_not_wait_for_another_who_writes(tmp_path: Pat
         began = time.monotonic()
         assert store.append_now(word(owner)) is None
         assert time.monotonic() - began < LOCK_TIMEOUT_S / 5
-        # The thread waits for its turn.
+        # The thread waits for the lock.
         pending = asyncio.create_task(store.append_all(word(owner)))
         assert len(await owner.all("s")) == 1
         other.execute("ROLLBACK")
@@ -355,7 +355,7 @@ async def test_the_event_loop_does_not_wait_for_another_who_writes(tmp_path: Pat
     await store.close()
 
 
-async def test_after_a_slow_commit_the_event_loop_makes_none_for_a_while(
+async def test_after_a_slow_commit_the_event_loop_pauses_its_commits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store, owner = await opened(tmp_path / "perdure.db")
@@ -375,7 +375,7 @@ async def test_after_a_slow_commit_the_event_loop_makes_none_for_a_while(
     await store.close()
 
 
-async def test_a_position_is_never_used_again(tmp_path: Path) -> None:
+async def test_a_position_is_never_reused(tmp_path: Path) -> None:
     positions: list[int] = []
     for number in range(3):
         store, owner = await opened(tmp_path / "perdure.db")
@@ -385,14 +385,14 @@ async def test_a_position_is_never_used_again(tmp_path: Path) -> None:
         changes = await store.list_changes(positions[-1] if positions else 0, ("plan",), 100)
         positions += [position for position, *_ in changes]
         await store.erase(f"gone{number}", owner.generation)
-        # Whoever was at the end still is.
+        # A follower at the end is still at the end.
         assert (await store.list_changes(-1, (), 1))[0][0] == newest == positions[-1]
         await store.close()
     assert positions == sorted(set(positions))
     assert len(positions) == 6
 
 
-async def test_a_launch_of_an_older_version_goes_on_where_it_was(tmp_path: Path) -> None:
+async def test_a_launch_of_an_older_version_continues_at_its_offset(tmp_path: Path) -> None:
     path = tmp_path / "perdure.db"
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         migrate(connection, shipped()[:7])
@@ -420,7 +420,7 @@ async def test_a_launch_of_an_older_version_goes_on_where_it_was(tmp_path: Path)
 # The file ----------------------------------------------------------------------------------------------------------
 
 
-async def test_the_files_are_for_their_owner_alone(tmp_path: Path) -> None:
+async def test_the_files_are_private_to_their_owner(tmp_path: Path) -> None:
     store, owner = await opened(tmp_path / "perdure.db")
     await owner.create("s")
     for name in ("perdure.db", "perdure.db-wal"):
@@ -436,7 +436,7 @@ async def test_a_path_that_can_not_be_opened_is_an_error_and_not_a_hang(tmp_path
         await store.close()
 
 
-async def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
+async def test_a_file_that_is_not_a_database_is_refused(tmp_path: Path) -> None:
     (tmp_path / "perdure.db").write_bytes(b"this is text " * 100)
     store = SqliteStore(tmp_path / "perdure.db")
     with pytest.raises(StoreError, match="not a database"):
@@ -466,12 +466,12 @@ def test_a_migration_that_fails_leaves_the_database_as_it_was(tmp_path: Path) ->
     migrate(connection, [good, mended])
     migrate(connection, [good, mended])
     assert connection.execute("SELECT COUNT(*) FROM a").fetchone() == (1,)
-    with pytest.raises(ValueError, match="without an end"):
+    with pytest.raises(ValueError, match="unterminated SQL statement"):
         migrate(connection, [good, mended, Migration(3, "0003_torn.sql", "CREATE TABLE c (x)")])
     connection.close()
 
 
-def test_what_agents_gave_out_before_there_was_a_table_for_it_is_read_from_the_log(tmp_path: Path) -> None:
+def test_native_sessions_of_older_versions_are_read_from_the_log(tmp_path: Path) -> None:
     connection = sqlite3.connect(tmp_path / "x.db", isolation_level=None)
     migrate(connection, shipped()[:3])
     numbers = itertools.count(1)
@@ -515,7 +515,7 @@ def test_what_agents_gave_out_before_there_was_a_table_for_it_is_read_from_the_l
     connection.close()
 
 
-def test_sessions_of_an_older_version_are_sorted_by_what_was_said_in_them(tmp_path: Path) -> None:
+def test_sessions_of_an_older_version_are_sorted_by_their_last_activity(tmp_path: Path) -> None:
     connection = sqlite3.connect(tmp_path / "x.db", isolation_level=None)
     migrate(connection, shipped()[:5])
     made, said, asked, answered, stopped = (f"2026-01-0{day}T00:00:00.000Z" for day in range(1, 6))
@@ -574,7 +574,7 @@ def test_any_number_of_rows_is_written_in_order(count: int) -> None:
     ("typed", "expression"),
     [("two words", '"two"* "words"*'), ('a"b', '"a""b"*'), ("!!! ok", '"ok"*'), ("--", ""), ("x\0y", '"x"* "y"*')],
 )
-def test_typed_words_become_quoted_beginnings(typed: str, expression: str) -> None:
+def test_search_words_become_quoted_prefixes(typed: str, expression: str) -> None:
     assert match_expression(typed) == expression
 
 

@@ -1,4 +1,4 @@
-"""Owners and nodes in SQLite: what a step costs, what a database of an older version gets, and damaged rows."""
+"""Owners and nodes in SQLite: the cost of a step, databases of older versions, and damaged rows."""
 
 import sqlite3
 from contextlib import closing
@@ -12,7 +12,7 @@ from perdure.stores import base, sqlite_group, sqlite_owners, sqlite_reads, sqli
 from perdure.stores.base import Head, Kept, Receipt
 from perdure.stores.migrate import migrate, shipped
 from perdure.stores.sqlite import SqliteStore
-from tests.conformance.stores import Owner, checkpoint, delta, fact, listed
+from tests.conformance.stores import Owner, delta, fact, listed, progress
 
 HOSTILE = ("X'FF00'", "'text'", "CAST(X'FF00' AS TEXT)", "NULL", "-1", "9223372036854775807", "''")
 COLUMNS = [
@@ -30,21 +30,21 @@ async def opened(path: Path) -> Owner:
     return Owner(store, await store.claim())
 
 
-# What it costs ----------------------------------------------------------------------------------------------------
+# Cost -------------------------------------------------------------------------------------------------------------
 
 
-async def test_a_delta_of_an_owner_costs_no_statement_more_than_any_delta(tmp_path: Path) -> None:
+async def test_a_delta_of_an_owner_needs_no_more_statements_than_any_other(tmp_path: Path) -> None:
     owner = await opened(tmp_path / "perdure.db")
     store = owner.store
     assert isinstance(store, SqliteStore)
     a = base.Owner("a", await store.join("a", b"{}"))
     await owner.create("s", claim=a)
-    # The first one of a launch writes its row.
-    await owner.keep("s", delta("x"), token=1, expect=1, claim=a, checkpoint=checkpoint("l", "s"))
+    # The first step of a launch writes its row.
+    await owner.keep("s", delta("x"), token=1, expect=1, claim=a, progress=progress("l", "s"))
     said: list[str] = []
     await store._writer.submit(lambda connection: connection.set_trace_callback(said.append), plainly=True)
-    row = checkpoint("l", "s", offset=9)
-    await owner.keep("s", delta("x"), token=1, expect=1, expect_last=2, claim=a, checkpoint=row)
+    row = progress("l", "s", offset=9)
+    await owner.keep("s", delta("x"), token=1, expect=1, expect_last=2, claim=a, progress=row)
     assert [statement.split()[0] for statement in said] == ["BEGIN", "SELECT", "INSERT", "COMMIT"]
     await store.close()
 
@@ -61,7 +61,7 @@ async def test_the_heads_of_many_sessions_are_one_statement(tmp_path: Path) -> N
         assert len(said) == 1
 
 
-async def test_heads_and_lists_look_numbers_up_in_an_index_whatever_the_length_of_the_log(tmp_path: Path) -> None:
+async def test_heads_and_lists_use_an_index_regardless_of_the_log_length(tmp_path: Path) -> None:
     owner = await opened(tmp_path / "perdure.db")
     await owner.create("short", listed=listed(parent="p"))
     await owner.create("long", fact(), *(delta("x") for _ in range(5_000)), listed=listed(parent="p"))
@@ -81,7 +81,7 @@ async def test_heads_and_lists_look_numbers_up_in_an_index_whatever_the_length_o
         assert "SEARCH launches USING INDEX sqlite_autoindex_launches_1 (launch_id=?)" in of_launch
 
         def work_of(session_id: str) -> int:
-            """How many instructions SQLite runs."""
+            """Return the number of instructions that SQLite runs."""
             ticks: list[int] = []
             connection.set_progress_handler(lambda: ticks.append(1), 1)
             sqlite_owners.heads(connection, [session_id])
@@ -94,7 +94,7 @@ async def test_heads_and_lists_look_numbers_up_in_an_index_whatever_the_length_o
 # Older versions ---------------------------------------------------------------------------------------------------
 
 
-async def test_sessions_of_version_6_have_no_owner_and_go_on(tmp_path: Path) -> None:
+async def test_sessions_of_version_6_have_no_owner_and_continue(tmp_path: Path) -> None:
     path = tmp_path / "perdure.db"
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         migrate(connection, shipped()[:6])
@@ -125,7 +125,7 @@ async def test_sessions_of_version_6_have_no_owner_and_go_on(tmp_path: Path) -> 
 
 
 async def damaged(path: Path, table: str, column: str, value: str) -> bool:
-    """A database with two sessions that node a owns, one of whose first rows is changed; False if SQLite refuses."""
+    """Create a database with two sessions of node a, and damage one of the first rows. False if SQLite rejects that."""
     owner = await opened(path)
     a = base.Owner("a", await owner.store.join("a", b"{}"))
     for name in ("s", "t"):
@@ -153,7 +153,7 @@ async def test_a_damaged_row_stops_at_most_its_own_session(tmp_path: Path, table
             await reading
         except StoreDamaged:
             is_damaged = True
-    # The doctor finds a wrong number of an event, too, but not as a fault of its table's row.
+    # The doctor also finds a wrong event number, but does not report it as a fault of the row.
     assert faults or not is_damaged or table == "events"
     again = base.Owner("a", await store.join("a", b"{}"))
     assert await store.beat(again)
@@ -166,5 +166,5 @@ async def test_a_damaged_row_stops_at_most_its_own_session(tmp_path: Path, table
     assert await store.release("t", 2, 1, owner.generation)
     await store.close()
     owner = await opened(tmp_path / "perdure.db")
-    assert not (await owner.store.heads(["s"])).keys() - heads.keys(), "what could not be read is not made up"
+    assert not (await owner.store.heads(["s"])).keys() - heads.keys(), "unreadable values must not be guessed"
     await owner.store.close()

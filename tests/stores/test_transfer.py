@@ -1,4 +1,4 @@
-"""Moving everything between SQLite and PostgreSQL: nothing is lost or changed, whatever happens on the way."""
+"""Moving all data between SQLite and PostgreSQL: nothing is lost or changed, whatever happens during the move."""
 
 import asyncio
 import random
@@ -12,14 +12,14 @@ import pytest
 
 from perdure.core.errors import StoreDamaged, StoreError, StoreUnavailable
 from perdure.stores import transfer, transfer_postgres
-from perdure.stores.base import Checkpoint, Owner, Query, Store, UsageQuery
+from perdure.stores.base import LaunchProgress, Owner, Query, Store, UsageQuery
 from perdure.stores.postgres import PostgresStore
 from perdure.stores.sqlite import SqliteStore
 from perdure.stores.transfer import Difference, Progress, Row, Table, Transfer, TransferError, check_complete
 from perdure.stores.transfer_postgres import PostgresSide, shown
 from perdure.stores.transfer_sqlite import SqliteSide
 from tests.conformance import stores as conformance
-from tests.conformance.stores import checkpoint, fact
+from tests.conformance.stores import fact, progress
 from tests.stores.moving import ask, attach, dump, files, fill, home
 
 pytestmark = [pytest.mark.long, pytest.mark.needs("postgresql")]
@@ -28,7 +28,7 @@ Report = Callable[[Progress], None]
 
 
 def quiet(_: Progress) -> None:
-    """Nobody looks."""
+    """Ignore the progress."""
 
 
 def to_postgres(data: Path, url: str, report: Report = quiet) -> Transfer:
@@ -55,7 +55,7 @@ def differences(data: Path, url: str) -> list[str]:
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    """A data directory with a small database."""
+    """Return a data directory with a small database."""
     made = home(tmp_path / "data").path
     (made / "token").write_text("a-token-that-is-long-enough\n")
     asyncio.run(fill(made, 1, sessions=3, steps=25))
@@ -74,7 +74,7 @@ def short_look(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_sqlite_to_postgresql_and_back_is_equal_row_by_row(tmp_path: Path, postgres_url: str, seed: int) -> None:
     one, other = home(tmp_path / "one").path, home(tmp_path / "other").path
     asyncio.run(fill(one, seed))
-    # The node keeps its id, so that what it knows of its agents comes back too.
+    # The node keeps its id, so that the documents about its agents come back too.
     (other / "install").write_text(f"{home(one).node}\n")
     before, had = dump(one / "perdure.db"), files(one)
     moved = to_postgres(one, postgres_url)
@@ -113,7 +113,7 @@ def test_a_store_answers_the_same_after_the_move(data: Path, postgres_url: str) 
 
 
 async def answers(store: Store) -> dict[str, Any]:
-    """What a server asks of a store."""
+    """Return what a server reads from a store."""
     names = [f"s_{number:03}" for number in range(3)]
     page = await store.list_sessions(Query(limit=100))
     made: dict[str, Any] = {
@@ -121,7 +121,7 @@ async def answers(store: Store) -> dict[str, Any]:
         "found": [found.session_id for found in (await store.list_sessions(Query(q="needle1"))).found],
         "unicode": [found.session_id for found in (await store.list_sessions(Query(q="unicode"))).found],
         "usage": await store.usage(UsageQuery(group_by=("session", "day"))),
-        "twice": {(program, native.replace("\0", "\ufffd")) for program, native in await store.given_twice()},
+        "twice": {(program, native.replace("\0", "\ufffd")) for program, native in await store.issued_twice()},
         "jobs": await store.jobs(),
         "runs": [await store.list_runs(f"job{number}", limit=100) for number in range(3)],
         "project": await store.documents("project"),
@@ -145,14 +145,14 @@ async def answers(store: Store) -> dict[str, Any]:
 
 
 async def changes(store: Store, after: int, types: tuple[str, ...], least: int) -> list[Any]:
-    """At least so many: PostgreSQL shows them when no older transaction is open, and other tests have some."""
+    """Wait for at least this many changes: PostgreSQL delays them while other tests have older transactions open."""
     async with asyncio.timeout(20):
-        while len(found := await store.list_changes(after, types, 10_000)) < least:  # noqa: ASYNC110  nothing tells
+        while len(found := await store.list_changes(after, types, 10_000)) < least:  # noqa: ASYNC110  no event to await
             await asyncio.sleep(0.02)
     return found
 
 
-def test_the_order_across_all_sessions_stays(data: Path, tmp_path: Path, postgres_url: str) -> None:
+def test_the_order_across_all_sessions_is_preserved(data: Path, tmp_path: Path, postgres_url: str) -> None:
     async def order(store: Store, least: int) -> list[tuple[str, int]]:
         await store.open()
         try:
@@ -168,24 +168,26 @@ def test_the_order_across_all_sessions_stays(data: Path, tmp_path: Path, postgre
     first = asyncio.run(order(stores[0], 1))
     second, third = [asyncio.run(order(store, len(first))) for store in stores[1:]]
     assert first == second == third
-    # They were written in turns: an order by session would be another one.
+    # The events are interleaved, so sorting them by session would give another order.
     assert sorted(first) != first
 
 
-def test_what_is_appended_after_a_move_comes_after_all_that_was_moved(
-    tmp_path: Path, data: Path, postgres_url: str
-) -> None:
+def test_events_appended_after_a_move_come_after_the_moved_ones(tmp_path: Path, data: Path, postgres_url: str) -> None:
     async def append(store: Store) -> None:
         await store.open()
         try:
             owner = conformance.Owner(store, await store.claim())
-            newest = (await store.list_changes(-1, (), 1))[0][0]
             before = await store.load("s_001")
             assert before is not None
             kept = await owner.keep("s_001", fact("new"), state=b"new", claim=Owner("n", await store.join("n", b"{}")))
             assert kept.first == before.last_seq + 1 and kept.token == before.token + 1
-            ((_, session_id, event),) = await changes(store, newest, ("plan",), 1)
-            assert (session_id, event.seq) == ("s_001", kept.first)
+            last: tuple[str, int] | None = None
+            async with asyncio.timeout(20):
+                # PostgreSQL delays changes while other tests have older transactions open.
+                while last != ("s_001", kept.first):
+                    *_, (_, session_id, event) = await changes(store, 0, ("plan",), 1)
+                    last = (session_id, event.seq)
+                    await asyncio.sleep(0.02)
             await store.compact("s_001", owner.generation, [])
         finally:
             await store.close()
@@ -218,7 +220,7 @@ def test_viewers_of_the_old_store_get_a_snapshot_from_the_new_one(
     assert back.epoch(0) == 43
 
 
-def test_the_token_comes_back(data: Path, tmp_path: Path, postgres_url: str) -> None:
+def test_the_token_is_moved_both_ways(data: Path, tmp_path: Path, postgres_url: str) -> None:
     to_postgres(data, postgres_url)
     (home(tmp_path / "other").path / "token").write_text("another-token-of-another-life\n")
     to_sqlite(tmp_path / "other", postgres_url)
@@ -235,11 +237,11 @@ def test_files_that_the_source_does_not_have_are_removed(data: Path, tmp_path: P
     assert files(tmp_path / "other") == files(data)
 
 
-# Going on ---------------------------------------------------------------------------------------------------------
+# Continuing -------------------------------------------------------------------------------------------------------
 
 
 class Crash(Exception):
-    """As a kill: nothing is tidied up by whoever moves."""
+    """Simulates a kill: the move does not clean up."""
 
 
 def crash_after(events: int) -> Report:
@@ -251,7 +253,7 @@ def crash_after(events: int) -> Report:
 
 
 @pytest.mark.parametrize("way", ["to postgres", "to sqlite"])
-def test_a_move_that_ended_early_goes_on_and_does_nothing_twice(
+def test_an_interrupted_move_continues_and_repeats_nothing(
     data: Path, tmp_path: Path, postgres_url: str, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
     monkeypatch.setattr(transfer, "REPORT_EVENTS", 1)
@@ -271,7 +273,7 @@ def test_a_move_that_ended_early_goes_on_and_does_nothing_twice(
     assert again.was_finished and again.progress.sessions == 0
 
 
-def test_what_changed_since_an_earlier_attempt_is_moved_again(
+def test_changes_since_an_earlier_attempt_are_moved_again(
     data: Path, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(transfer, "REPORT_EVENTS", 1)
@@ -299,7 +301,7 @@ def test_what_changed_since_an_earlier_attempt_is_moved_again(
     assert ask(postgres_url, "SELECT session_id FROM heads ORDER BY 1") == [("s_000",), ("s_002",)]
 
 
-def test_a_server_refuses_a_store_that_has_some_of_the_sessions(
+def test_a_server_refuses_a_store_with_an_unfinished_move(
     data: Path, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(transfer, "REPORT_EVENTS", 1)
@@ -321,9 +323,9 @@ def test_a_server_refuses_a_store_that_has_some_of_the_sessions(
     asyncio.run(check())
 
 
-def test_a_target_that_is_out_of_date_is_not_taken_for_complete(data: Path, postgres_url: str) -> None:
+def test_an_outdated_target_does_not_count_as_complete(data: Path, postgres_url: str) -> None:
     to_postgres(data, postgres_url)
-    # Back, on with SQLite, and to the same database again.
+    # Move back, continue with SQLite, and move to the same database again.
     (data / "perdure.db").rename(data / "old.db")
     to_sqlite(data, postgres_url)
 
@@ -341,7 +343,7 @@ def test_a_target_that_is_out_of_date_is_not_taken_for_complete(data: Path, post
         to_sqlite(data, postgres_url)
 
 
-# What differs -----------------------------------------------------------------------------------------------------
+# Differences ------------------------------------------------------------------------------------------------------
 
 FLIP = "UPDATE {table} SET {column} = set_byte({column}, 0, get_byte({column}, 0) # 1) WHERE {where}"
 FLIPS = {
@@ -365,8 +367,8 @@ CHANGES = {
     "UPDATE spent SET cost_usd = 0.3": "table spent: the row with turn 1 differs in cost_usd",
     "UPDATE phrases SET text = text || '.' WHERE role = 'user'": "table phrases: row ",
     "UPDATE natives SET twice = NOT twice": "differs in twice",
-    "DELETE FROM files": "is in the source only",
-    "INSERT INTO documents VALUES ('project', 'other', '{}')": "kind project, key other is in the target only",
+    "DELETE FROM files": "is only in the source",
+    "INSERT INTO documents VALUES ('project', 'other', '{}')": "kind project, key other is only in the target",
     "UPDATE documents SET value = 'x' WHERE kind = 'cluster' AND key = 'token'": "Table credentials",
     "UPDATE changes SET seq = seq + 1000000 WHERE position = (SELECT max(position) FROM changes)": "Table order",
 }
@@ -390,15 +392,15 @@ def test_any_other_change_is_found(data: Path, postgres_url: str, change: str) -
     assert any(CHANGES[change] in each for each in differences(data, postgres_url))
 
 
-def test_a_session_that_is_missing_or_too_many_is_named(data: Path, postgres_url: str) -> None:
+def test_a_missing_or_extra_session_is_reported(data: Path, postgres_url: str) -> None:
     to_postgres(data, postgres_url)
     ask(postgres_url, "UPDATE heads SET session_id = 's_other' WHERE session_id = 's_002'")
     found = differences(data, postgres_url)
-    assert "Session s_002 is missing in the target." in found
-    assert "Session s_other is in the target only." in found
+    assert "Session s_002 is missing from the target." in found
+    assert "Session s_other is only in the target." in found
 
 
-def test_what_the_target_does_not_keep_ends_the_move(
+def test_a_target_that_alters_data_ends_the_move(
     data: Path, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read = PostgresSide.rows
@@ -413,7 +415,7 @@ def test_what_the_target_does_not_keep_ends_the_move(
     assert ask(postgres_url, "SELECT session_id FROM heads") == [("s_000",)]
 
 
-def test_a_damaged_row_is_named(data: Path, postgres_url: str) -> None:
+def test_a_damaged_row_is_reported(data: Path, postgres_url: str) -> None:
     with closing(sqlite3.connect(data / "perdure.db")) as database:
         database.execute("UPDATE events SET body = 'text' WHERE seq = 2 AND session_key = 2")
         database.commit()
@@ -424,22 +426,22 @@ def test_a_damaged_row_is_named(data: Path, postgres_url: str) -> None:
 # Refusing ---------------------------------------------------------------------------------------------------------
 
 
-def test_turns_that_run_are_not_moved(data: Path, postgres_url: str) -> None:
+def test_running_turns_are_not_moved(data: Path, postgres_url: str) -> None:
     async def launch(phase: Any) -> None:
         store = SqliteStore(data / "perdure.db")
         await store.open()
         owner = conformance.Owner(store, await store.claim())
-        running: Checkpoint = checkpoint("l", "s_000", phase=phase)
-        await owner.append("s_000", fact("launched"), state=b"", checkpoint=running)
+        running: LaunchProgress = progress("l", "s_000", phase=phase)
+        await owner.append("s_000", fact("launched"), state=b"", progress=running)
         await store.close()
 
     asyncio.run(launch("live"))
-    with pytest.raises(TransferError, match=r"^1 turn is still running or was left to its keeper"):
+    with pytest.raises(TransferError, match=r"^1 turn is still running, or its keeper still holds the agent"):
         to_postgres(data, postgres_url)
     asyncio.run(launch("gone"))
     to_postgres(data, postgres_url)
     ask(postgres_url, "UPDATE sessions SET state = 'processing'")
-    with pytest.raises(TransferError, match=r"^3 turns are still running or were left to their keepers"):
+    with pytest.raises(TransferError, match=r"^3 turns are still running, or their keepers still hold the agents"):
         to_sqlite(data.parent / "other", postgres_url)
 
 
@@ -451,24 +453,24 @@ def test_a_half_done_erasure_is_not_moved(data: Path, postgres_url: str) -> None
         to_sqlite(data, postgres_url)
 
 
-def test_a_target_with_sessions_of_others_is_refused(data: Path, tmp_path: Path, postgres_url: str) -> None:
+def test_a_target_with_other_sessions_is_refused(data: Path, tmp_path: Path, postgres_url: str) -> None:
     other = home(tmp_path / "other").path
     asyncio.run(fill(other, 2, sessions=1, steps=2))
     to_postgres(other, postgres_url)
     with pytest.raises(TransferError, match=r"moved from elsewhere\. Choose an empty database"):
         to_postgres(data, postgres_url)
     ask(postgres_url, "DELETE FROM documents WHERE kind = 'migration'")
-    with pytest.raises(TransferError, match="holds sessions already"):
+    with pytest.raises(TransferError, match="already has sessions"):
         to_postgres(data, postgres_url)
-    with pytest.raises(TransferError, match=r"holds sessions already.*Move .*perdure\.db away"):
+    with pytest.raises(TransferError, match=r"already has sessions.*Move .*perdure\.db away"):
         to_sqlite(data, postgres_url)
     for table, what in (("heads", "jobs"), ("jobs", "projects")):
         ask(postgres_url, f"DELETE FROM {table}")
-        with pytest.raises(TransferError, match=f"holds {what} already"):
+        with pytest.raises(TransferError, match=f"already has {what}"):
             to_postgres(data, postgres_url)
 
 
-def test_a_living_node_is_named_and_a_silent_one_is_no_obstacle(data: Path, postgres_url: str) -> None:
+def test_a_living_node_is_reported_and_a_silent_one_is_ignored(data: Path, postgres_url: str) -> None:
     ask(postgres_url, 'SELECT perdure_join_v1(\'n1\', \'{"name": "north", "url": "http://10.0.0.1:1"}\')')
     looks: list[float] = []
 
@@ -476,7 +478,7 @@ def test_a_living_node_is_named_and_a_silent_one_is_no_obstacle(data: Path, post
         looks.append(left_s)
         ask(postgres_url, "UPDATE nodes SET heartbeat = heartbeat + 1")
 
-    named = r"A server runs on this database: node north, http://10\.0\.0\.1:1\. Stop"
+    named = r"A server is using this database: node north, http://10\.0\.0\.1:1\. Stop"
     with pytest.raises(TransferError, match=named), PostgresSide(postgres_url, "n", beat).opened():
         pass
     assert looks
@@ -491,18 +493,18 @@ def test_a_node_that_starts_meanwhile_ends_the_move(data: Path, postgres_url: st
     def start(_: Progress) -> None:
         ask(postgres_url, "SELECT perdure_join_v1('n1', '{}')")
 
-    with pytest.raises(TransferError, match="A server runs on this database: node n1"):
+    with pytest.raises(TransferError, match="A server is using this database: node n1"):
         to_postgres(data, postgres_url, start)
     to_postgres(data, postgres_url)
 
 
-def test_two_moves_never_work_on_one_database(data: Path, postgres_url: str) -> None:
-    refused = pytest.raises(TransferError, match="Another `perdure migrate` works on this database")
+def test_two_moves_never_use_one_database(data: Path, postgres_url: str) -> None:
+    refused = pytest.raises(TransferError, match="Another `perdure migrate` is using this database")
     with PostgresSide(postgres_url, "n").opened(), refused:
         to_postgres(data, postgres_url)
 
 
-def test_a_lost_connection_is_told_as_such_and_the_move_goes_on_later(data: Path, postgres_url: str) -> None:
+def test_a_lost_connection_is_reported_and_the_move_continues_later(data: Path, postgres_url: str) -> None:
     others = "FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
 
     def lose(progress: Progress) -> None:
@@ -514,7 +516,7 @@ def test_a_lost_connection_is_told_as_such_and_the_move_goes_on_later(data: Path
     assert to_postgres(data, postgres_url).progress.skipped == 2
 
 
-# Words ------------------------------------------------------------------------------------------------------------
+# Messages ---------------------------------------------------------------------------------------------------------
 
 
 def test_no_password_is_shown() -> None:
@@ -535,14 +537,14 @@ def test_a_server_on_a_moved_database_is_warned(tmp_path: Path) -> None:
     assert "another database" in str(transfer.moved_away(tmp_path))
 
 
-def test_what_nodes_have_found_out_of_their_agents_is_no_obstacle(
+def test_documents_of_nodes_about_their_agents_do_not_prevent_a_transfer(
     data: Path, tmp_path: Path, postgres_url: str
 ) -> None:
     to_postgres(data, postgres_url)
     other = home(tmp_path / "other")
 
     async def work() -> None:
-        """As nodes do: each stores what its agents are like, and what others show until they know better."""
+        """As nodes do: each stores its agents' abilities, and a copy for other nodes."""
         store = PostgresStore(postgres_url)
         await store.open()
         for kind in ("agent", f"agent.{other.node}", "agent.elsewhere", f"warm.{other.node}", f"probe.{other.node}"):

@@ -1,9 +1,9 @@
-"""Wake-ups reach whoever listens, and nobody who stopped listening."""
+"""Wake-ups reach every listener, and none that has stopped listening."""
 
 from perdure.stores.wakeups import LocalWakeups
 
 
-def test_everybody_else_who_listens_is_woken() -> None:
+def test_every_other_listener_is_woken() -> None:
     wakeups = LocalWakeups()
     heard: list[tuple[str, str]] = []
     for who in ("one", "two"):
@@ -13,7 +13,7 @@ def test_everybody_else_who_listens_is_woken() -> None:
     assert heard == [("two", "s_1"), ("one", "s_2"), ("two", "s_2")]
 
 
-def test_one_that_stopped_listening_hears_nothing_more() -> None:
+def test_a_listener_that_stopped_is_not_called() -> None:
     wakeups = LocalWakeups()
     heard: list[str] = []
     wakeups.listen("other", lambda _: None)

@@ -18,14 +18,14 @@ CONFIG = "[server]\nagent = 'rehearsal'\n"
 
 
 class ServerProcess(LiveServer):
-    """A server with a token of its own and the limits that everybody has, and commands that are run beside it."""
+    """A server with its own token and default limits, and commands that run against it."""
 
     given_token = None
 
     def __init__(self, data: Path, config: str = CONFIG) -> None:
         super().__init__(data, config)
         self.folder = data.parent
-        """Where commands are run. Their home is a folder in it, which is not there yet."""
+        """The directory where commands run. Their home is a folder in it that does not exist yet."""
 
     @property
     def start_environment(self) -> dict[str, str]:
@@ -33,7 +33,7 @@ class ServerProcess(LiveServer):
 
     @property
     def environment(self) -> dict[str, str]:
-        """What commands are run with."""
+        """The environment of commands."""
         kept = {key: value for key, value in os.environ.items() if not key.startswith(("PERDURE_", "XDG_"))}
         return {**kept, "PYTHONPATH": SOURCE, "TERM": "xterm-256color", "HOME": str(self.folder / "home")}
 
@@ -47,7 +47,7 @@ class ServerProcess(LiveServer):
         return [sys.executable, "-m", "perdure", "--data", str(self.data), *arguments]
 
     def run(self, *arguments: str, stdin: str = "", cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-        """A command of the command line, against this server."""
+        """A command against this server."""
         given = ["--data", str(self.data), *arguments]
         return warm.run(given, stdin=stdin, env=self.environment, cwd=cwd or self.folder, timeout_s=COMMAND_LIMIT_S)
 

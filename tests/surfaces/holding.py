@@ -1,6 +1,6 @@
-"""A way to a server on which messages can be held up: what a slow network does, at the moment that a test chooses.
+"""A proxy that can delay messages to a server, like a slow network, when a test asks for it.
 
-Above: the chat's tests. Below: sockets. Everything else passes at once, in both directions.
+Above: the chat's tests. Below: sockets. Everything else passes immediately, in both directions.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ class HoldingProxy:
         self._going = threading.Event()
         self._going.set()
         self.held = threading.Event()
-        """Set when a message waits here."""
+        """Set when a message is delayed here."""
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
         threading.Thread(target=self._accept, daemon=True).start()

@@ -1,7 +1,7 @@
 """The official MCP client, over real pipes to `perdure mcp`. Every wait is bounded.
 
-The client wants to start a program: it starts one that passes on what comes to `perdure mcp`, a warm command, whose
-imports would take most of a test's time.
+The client insists on starting a program. It starts one that forwards to `perdure mcp`, which runs as a warm command,
+because its imports would take most of a test's time.
 """
 
 import asyncio
@@ -17,11 +17,11 @@ from tests import warm
 from tests.harness import WAIT_S
 
 if TYPE_CHECKING:
-    # Takes a second, which every worker would spend.
+    # Imported here: it takes a second, which every worker would pay.
     from mcp import Client
     from mcp.types import CallToolResult
 
-# A program in the background has no stdin of its own.
+# A background process has no stdin.
 RELAY = 'exec 3<&0; cat <&3 >"$1" & exec 3<&-; exec cat "$2"'
 
 
@@ -30,7 +30,7 @@ def command(data: Path) -> list[str]:
 
 
 class Caller:
-    """Calls tools and remembers the progress that it was told of."""
+    """Calls tools and records reported progress."""
 
     def __init__(self, client: "Client") -> None:
         self.client = client
@@ -47,20 +47,20 @@ class Caller:
         self._more.set()
 
     async def until_told(self, words: str) -> None:
-        """Until progress says this."""
+        """Wait until the progress contains this."""
         async with asyncio.timeout(WAIT_S):
             while not any(words in message for message in self.told):
                 self._more.clear()
                 await self._more.wait()
 
     async def done(self, name: str, **arguments: Any) -> dict[str, Any]:
-        """What a call answered that went well."""
+        """The result of a successful call."""
         result = await self.call(name, **arguments)
         assert not result.is_error, said(result)
         return structured(result)
 
     async def refused(self, name: str, **arguments: Any) -> str:
-        """The sentence of a tool error."""
+        """The message of a tool error."""
         result = await self.call(name, **arguments)
         assert result.is_error, structured(result)
         return said(result)
@@ -87,7 +87,7 @@ def text(run: dict[str, Any]) -> str:
 
 @asynccontextmanager
 async def talking(data: Path, mode: str = "auto", cwd: Path | None = None, **env: str) -> AsyncIterator[Caller]:
-    """A client with an MCP server of its own. What that one writes to stderr fails the test."""
+    """A client with its own MCP server. Output on the server's stderr fails the test."""
     from mcp import Client, StdioServerParameters
     from mcp.client.stdio import stdio_client
 

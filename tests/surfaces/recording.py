@@ -1,7 +1,6 @@
-"""A proxy before a server that notes which operations are requested.
+"""A proxy in front of a server that records the requested operations.
 
-Above: test_cli_operations.py. Below: sockets. Bytes pass unchanged in both directions, so streams work as they do
-without it.
+Above: test_cli_operations.py. Below: sockets. Bytes pass unchanged in both directions, so streams work as usual.
 """
 
 import contextlib
@@ -13,7 +12,7 @@ from collections.abc import Iterator
 from perdure.surfaces.http.routes import ENDPOINTS
 
 REQUEST = re.compile(rb"(GET|POST|PATCH|PUT|DELETE) (/[^ ?]*)(?:\?[^ ]*)? HTTP/1\.1\r\n")
-"""The first line of a request. A body is JSON, in which a line end is never written as it is."""
+"""The first line of a request. Bodies are JSON, which has no raw line ends."""
 CHUNK_BYTES = 65536
 _PATTERNS = [
     (
@@ -26,7 +25,7 @@ _PATTERNS = [
 
 
 def operation(method: str, path: str) -> str:
-    """The operation's id in the OpenAPI document. As for the server, the first endpoint that fits is meant."""
+    """The operation's id in the OpenAPI document. As in the server, the first matching endpoint wins."""
     for its_method, pattern, name in _PATTERNS:
         if its_method == method and pattern.fullmatch(path):
             return name
@@ -34,7 +33,7 @@ def operation(method: str, path: str) -> str:
 
 
 class Recorder:
-    """Listens on a port of its own. `requested` are the ids of the operations so far."""
+    """Listens on its own port. `requested` has the ids of the operations so far."""
 
     def __init__(self, port: int) -> None:
         self.requested: set[str] = set()

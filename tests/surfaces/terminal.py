@@ -1,7 +1,7 @@
-"""A terminal for tests: a program under a pseudo-terminal, and what a person would see of it.
+"""A terminal for tests: a program in a pseudo-terminal, and what a user would see.
 
 Above: the chat's tests. Below: pty. It understands the few sequences that the chat uses (movement, erasing, wrapping,
-scrolling) and keeps the scrollback, so that a test can say how often a text stands there. Every wait is bounded.
+scrolling) and keeps the scrollback, so a test can count how often a text appears. Every wait is bounded.
 """
 
 import fcntl
@@ -24,7 +24,7 @@ _SEQUENCE = re.compile(
 
 
 class Display:
-    """Rows of characters; those that scroll out at the top are kept."""
+    """Rows of characters, with the scrollback."""
 
     def __init__(self) -> None:
         self.gone: list[str] = []
@@ -54,7 +54,7 @@ class Display:
                 end += 1
             piece = data[position:end]
             if end == len(data):
-                # A character may be torn between two reads.
+                # A character may be split between two reads.
                 keep = next((n for n in (1, 2, 3) if len(piece) >= n and piece[-n] >= 0xC0), 0)
                 if keep and keep < (2 if piece[-keep] < 0xE0 else 3 if piece[-keep] < 0xF0 else 4):
                     self._rest, piece = piece[-keep:], piece[:-keep]
@@ -115,17 +115,17 @@ class Display:
 
 
 class Terminal:
-    """A program in a terminal. Use it as a context; at its end the program is killed."""
+    """A program in a terminal. Use it as a context manager, which kills the program at the end."""
 
     def __init__(self, argv: list[str], env: dict[str, str], cwd: Path, *, signals: bool = False) -> None:
-        """With `signals`, Ctrl-C is a signal for a program that does not read keys itself."""
+        """With `signals`, Ctrl-C sends a signal, for programs that don't read keys."""
         self._master, slave = pty.openpty()
         if signals:
-            # The first terminal that the leader of a session opens becomes the one that controls it.
+            # The first terminal that a session leader opens becomes its controlling terminal.
             argv = ["sh", "-c", 'exec "$@" <>"$0" >&0 2>&0', os.ttyname(slave), *argv]
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", LINES, COLUMNS, 0, 0))
         self.display = Display()
-        # Where tests run side by side, these say how wide another terminal is.
+        # Set by parallel test runs; they would override this terminal's size.
         env = {name: value for name, value in env.items() if name not in ("COLUMNS", "LINES")}
         self.process = subprocess.Popen(
             argv, stdin=slave, stdout=slave, stderr=slave, env=env, cwd=cwd, start_new_session=True
@@ -151,7 +151,7 @@ class Terminal:
         self.type(line + "\r")
 
     def wait(self, what: str | Callable[[str], bool], limit_s: float = WAIT_S) -> str:
-        """Until this is seen."""
+        """Wait until this is on the screen."""
         deadline = time.monotonic() + limit_s
         seen = what if callable(what) else lambda text: what in text
         while not seen(self.text):
@@ -167,7 +167,7 @@ class Terminal:
         return self.process.wait(max(0.1, deadline - time.monotonic()))
 
     def _read(self, limit_s: float) -> bool:
-        """False at the program's end."""
+        """Read output. Returns False when the program has ended."""
         if not select.select([self._master], [], [], limit_s)[0]:
             return True
         try:

@@ -1,4 +1,4 @@
-"""A session goes on with another agent: over every surface that sends a message, with nothing of it forgotten."""
+"""Switching a session to another agent, over every surface that sends messages, without losing context."""
 
 import asyncio
 import json
@@ -33,7 +33,7 @@ def finished(client: Client, session: str, turn: int) -> None:
 
 
 def went_on(client: Client, session: str, turn: int = 3) -> None:
-    """The turn was the other agent's, and it knew what was said before."""
+    """The other agent ran the turn, and knew the conversation so far."""
     shown = client.transcript(session)["turns"][turn - 1]
     said = "".join(part["text"] for part in shown["parts"] if part["type"] == "text")
     recalled = [json.loads(line[2:]) for line in said.split("\n") if line.startswith("- ")]
@@ -45,7 +45,7 @@ def went_on(client: Client, session: str, turn: int = 3) -> None:
     assert client.session(session)["agent"] == OTHER
 
 
-def test_the_python_client_goes_on_with_another_agent(server: ServerProcess) -> None:
+def test_the_python_client_continues_with_another_agent(server: ServerProcess) -> None:
     with server.client() as client:
         session = begun(client)
         finished(client, session, int(client.send("recall", session, agent=OTHER)["turn"]))
@@ -55,7 +55,7 @@ def test_the_python_client_goes_on_with_another_agent(server: ServerProcess) -> 
         assert refused.value.code == "not_found" and client.session(session)["agent"] == OTHER
 
 
-async def test_the_asynchronous_client_goes_on_with_another_agent(server: ServerProcess) -> None:
+async def test_the_asynchronous_client_continues_with_another_agent(server: ServerProcess) -> None:
     async with AsyncClient(server.address) as client, asyncio.timeout(LIMIT_S):
         session = str((await client.send("say one", agent=FIRST))["session_id"])
         texts = ["say two", "recall"]
@@ -71,7 +71,7 @@ async def test_the_asynchronous_client_goes_on_with_another_agent(server: Server
 
 
 @pytest.mark.full
-def test_http_goes_on_with_another_agent_in_both_places_that_take_a_message(server: ServerProcess) -> None:
+def test_http_continues_with_another_agent_in_both_endpoints_for_messages(server: ServerProcess) -> None:
     with server.client() as client:
         for path in ("/api/messages", "/api/sessions/{}/messages"):
             session = begun(client)
@@ -84,7 +84,7 @@ def test_http_goes_on_with_another_agent_in_both_places_that_take_a_message(serv
             client.stop(session)
 
 
-def test_a_message_of_teamhq_goes_on_with_another_agent(server: ServerProcess, tmp_path: Path) -> None:
+def test_a_teamhq_message_continues_with_another_agent(server: ServerProcess, tmp_path: Path) -> None:
     with server.client() as client, client.connect() as http:
         project = client.add_project(str(tmp_path), name="site", agent=FIRST)["id"]
         path = f"/api/projects/{project}/sessions"
@@ -96,7 +96,7 @@ def test_a_message_of_teamhq_goes_on_with_another_agent(server: ServerProcess, t
         went_on(client, session)
 
 
-def test_the_command_line_goes_on_with_another_agent(server: ServerProcess) -> None:
+def test_the_command_line_continues_with_another_agent(server: ServerProcess) -> None:
     with server.client() as client:
         session = begun(client)
         sent = server.run("send", "--agent", OTHER, "--wait", session, "recall")
@@ -106,7 +106,7 @@ def test_the_command_line_goes_on_with_another_agent(server: ServerProcess) -> N
         assert refused.returncode == 1 and "nobody" in refused.stderr
 
 
-def test_a_plain_chat_begins_with_the_agent_it_is_told(server: ServerProcess) -> None:
+def test_a_plain_chat_starts_with_the_given_agent(server: ServerProcess) -> None:
     with server.client() as client:
         session = begun(client)
         done = server.run("chat", session, "--agent", OTHER, stdin="recall\n")
@@ -114,21 +114,21 @@ def test_a_plain_chat_begins_with_the_agent_it_is_told(server: ServerProcess) ->
         went_on(client, session)
 
 
-def test_a_plain_chat_changes_the_agent_with_a_line(server: ServerProcess) -> None:
+def test_a_plain_chat_switches_the_agent_with_a_command(server: ServerProcess) -> None:
     done = server.run("chat", "--agent", FIRST, stdin=f"say one\nsay two\n/agent {OTHER}\nrecall\n")
     assert done.returncode == 0, done.stderr
     with server.client() as client:
         went_on(client, client.sessions()["sessions"][0]["id"])
 
 
-def test_a_plain_chat_says_which_agents_there_are(server: ServerProcess) -> None:
+def test_a_plain_chat_lists_the_available_agents(server: ServerProcess) -> None:
     done = server.run("chat", stdin="/agent nobody\nsay still here\n/agent\n")
     assert done.returncode == 1 and "still here" in done.stdout
     assert done.stderr.count(OTHER) == 2 and "There is no agent 'nobody'" in done.stderr
 
 
 @pytest.mark.full
-def test_a_chat_in_a_terminal_goes_on_with_another_agent(server: ServerProcess) -> None:
+def test_a_chat_in_a_terminal_continues_with_another_agent(server: ServerProcess) -> None:
     with server.client() as client:
         session = begun(client)
         with Terminal(server.command("chat", session), server.environment, server.folder) as chat:
@@ -140,14 +140,14 @@ def test_a_chat_in_a_terminal_goes_on_with_another_agent(server: ServerProcess) 
         went_on(client, session)
 
 
-def test_a_single_run_is_of_the_agent_it_names(server: ServerProcess) -> None:
+def test_a_single_run_uses_the_agent_that_it_names(server: ServerProcess) -> None:
     done = server.run("run", "--json", "--agent", OTHER, "say from the other")
     run = json.loads(done.stdout)
     assert (run["agent_name"], run["text"]) == (OTHER, "from the other")
 
 
 @pytest.mark.full
-async def test_a_prompt_over_mcp_goes_on_with_another_agent(server: ServerProcess) -> None:
+async def test_a_prompt_over_mcp_continues_with_another_agent(server: ServerProcess) -> None:
     with server.client() as client:
         session = begun(client)
         async with talking(server.data) as caller:

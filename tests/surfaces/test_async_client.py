@@ -1,4 +1,4 @@
-"""The asynchronous client: every verb can be awaited, streams go on, and what is closed waits no longer."""
+"""The asynchronous client: every method can be awaited, streams reconnect, and closing ends all waiting."""
 
 import asyncio
 import json
@@ -13,13 +13,13 @@ from tests.surfaces.conftest import ServerProcess
 LIMIT_S = 30.0
 
 
-def test_every_verb_of_the_client_is_there() -> None:
+def test_it_has_every_method_of_the_synchronous_client() -> None:
     verbs = {name for name, found in vars(Client).items() if isfunction(found) and not name.startswith("_")}
     awaited = {name for name, found in vars(AsyncClient).items() if isfunction(found) and not name.startswith("_")}
     assert verbs == awaited - {"close"}
 
 
-async def test_refusals_and_lists_are_those_of_the_client(server: ServerProcess) -> None:
+async def test_errors_and_lists_match_those_of_the_synchronous_client(server: ServerProcess) -> None:
     async with AsyncClient(server.address) as client, asyncio.timeout(LIMIT_S):
         with pytest.raises(Problem) as refused:
             await client.session("s_nothing")
@@ -33,7 +33,7 @@ async def test_refusals_and_lists_are_those_of_the_client(server: ServerProcess)
         assert lines[0]["type"] == "session_created"
 
 
-async def test_an_asynchronous_client_that_is_closed_ends_what_waits(server: ServerProcess) -> None:
+async def test_closing_an_asynchronous_client_ends_pending_calls(server: ServerProcess) -> None:
     async with asyncio.timeout(LIMIT_S):
         client = AsyncClient(server.address)
         session = str((await client.send("hang"))["session_id"])
@@ -54,7 +54,7 @@ async def _read(client: AsyncClient, session: str) -> None:
         pass
 
 
-async def test_many_calls_of_an_asynchronous_client_wait_at_once(server: ServerProcess) -> None:
+async def test_many_calls_of_an_asynchronous_client_wait_concurrently(server: ServerProcess) -> None:
     async with AsyncClient(server.address) as client, asyncio.timeout(LIMIT_S):
         runs = await asyncio.gather(*(client.run("sleep 1\nsay done", agent="rehearsal") for _ in range(3)))
         assert [run["text"] for run in runs] == ["done"] * 3
@@ -62,7 +62,7 @@ async def test_many_calls_of_an_asynchronous_client_wait_at_once(server: ServerP
 
 
 @pytest.mark.full
-async def test_an_asynchronous_stream_goes_on_after_a_crash_of_the_server(server: ServerProcess) -> None:
+async def test_an_asynchronous_stream_resumes_after_a_server_crash(server: ServerProcess) -> None:
     port = int(server.url.rsplit(":", 1)[1])
     async with AsyncClient(server.address, patience_s=LIMIT_S) as client, asyncio.timeout(2 * LIMIT_S):
         session = str((await client.send("stream 100 10", agent="rehearsal"))["session_id"])

@@ -1,4 +1,4 @@
-"""What a line in a chat means, and what is offered for completion: without a terminal."""
+"""Parsing lines of the chat, and completion, without a terminal."""
 
 from pathlib import Path
 
@@ -32,7 +32,7 @@ COMMANDS = [{"name": name, "description": f"Does {name}"} for name in AGENTS]
         (" /model", Message(" /model")),
     ],
 )
-def test_a_line_is_a_command_of_the_chat_or_of_the_agent_or_text(line: str, meant: object) -> None:
+def test_a_line_is_a_chat_command_an_agent_command_or_text(line: str, meant: object) -> None:
     assert read(line, AGENTS, "claude") == meant
 
 
@@ -45,12 +45,12 @@ def test_a_line_is_a_command_of_the_chat_or_of_the_agent_or_text(line: str, mean
         ("//quit", "claude has no command /quit."),
     ],
 )
-def test_what_is_probably_mistyped_is_not_sent(line: str, words: str) -> None:
+def test_a_probable_typo_is_not_sent(line: str, words: str) -> None:
     meant = read(line, AGENTS, "claude")
     assert isinstance(meant, Mistake) and words in meant.sentence
 
 
-def test_an_agent_that_has_not_named_its_commands_gets_whatever_is_not_the_chats() -> None:
+def test_an_agent_with_unknown_commands_gets_everything_except_chat_commands() -> None:
     assert read("/compact", None, "claude") == Message("/compact")
     assert read("/quit", None, "claude") == Own("quit", "")
 
@@ -65,7 +65,7 @@ def test_help_names_every_key_and_command_and_the_rule_for_names_that_clash() ->
     assert len(columns) == 1
     assert "Commands of claude: /compact, //status, /memory show." in text
     assert all(len(line) < 80 for line in text.split("\n")[:-1])
-    assert "has not said yet" in help_text(None, "claude")
+    assert "are not known yet" in help_text(None, "claude")
     assert "claude has no slash commands." in help_text([], "claude")
 
 
@@ -74,7 +74,7 @@ def test_help_continues_a_long_line_below_its_text(columns: int) -> None:
     lines = help_text(None, "claude", columns).split("\n")[:-1]
     assert all(len(line) < columns for line in lines)
     keys = [line for line in lines if line and not line.startswith(" ")]
-    assert len(keys) == len(KEYS) + len(OWN) + 1, "what continues is indented"
+    assert len(keys) == len(KEYS) + len(OWN) + 1, "continuation lines are indented"
 
 
 def completed(text: str, files: tuple[str, ...] = ()) -> list[str]:
@@ -89,7 +89,7 @@ def completed(text: str, files: tuple[str, ...] = ()) -> list[str]:
     ]
 
 
-def test_commands_are_completed_by_their_beginning_then_by_any_part() -> None:
+def test_commands_are_completed_by_prefix_first_then_by_any_part() -> None:
     assert completed("/mo") == ["/model ", "/mode ", "/memory show "]
     assert completed("/comp") == ["/compact "]
     assert completed("/stat") == ["/status ", "//status "]
@@ -98,7 +98,7 @@ def test_commands_are_completed_by_their_beginning_then_by_any_part() -> None:
     assert completed("say /mo") == []
 
 
-def test_names_after_a_command_and_files_after_an_at_are_completed() -> None:
+def test_names_after_a_command_and_files_after_an_at_sign_are_completed() -> None:
     assert completed("/model o") == ["/model opus "]
     assert completed("see @ma", ("src/main.py", "other.py")) == ["see @src/main.py "]
     assert completed("see @a", ("a b.txt",)) == ['see @"a b.txt" ']
@@ -106,7 +106,7 @@ def test_names_after_a_command_and_files_after_an_at_are_completed() -> None:
     assert completed("me@ma", ("src/main.py",)) == []
 
 
-def test_files_of_a_folder_are_found_before_there_is_a_session(tmp_path: Path) -> None:
+def test_files_of_a_folder_are_found_before_a_session_exists(tmp_path: Path) -> None:
     root = tmp_path
     (root / "src").mkdir()
     for name in ("src/main.py", "setup.py", ".hidden"):

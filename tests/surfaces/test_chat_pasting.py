@@ -1,4 +1,4 @@
-"""Pastes in a chat's input: long text as a mark that is sent whole, files as attachments or mentions."""
+"""Pastes into the chat's input: placeholders for long text, files as attachments or mentions."""
 
 import base64
 from pathlib import Path
@@ -10,14 +10,14 @@ from perdure.surfaces.cli.pasting import Entry, Pastes, paths_in, shortened
 
 
 @given(st.lists(st.text(st.characters(exclude_characters="\r[]")), min_size=1, max_size=5), st.integers(0, 4))
-def test_whatever_is_pasted_is_sent_whole(texts: list[str], repeated: int) -> None:
+def test_any_paste_is_sent_in_full(texts: list[str], repeated: int) -> None:
     pastes = Pastes()
     long = [text * 3 + "\n" * (repeated * 5) for text in texts]
     draft = " and ".join(pastes.fold(text) for text in long)
     assert pastes.expand(draft) == Entry(" and ".join(long), draft)
 
 
-def test_a_long_paste_is_a_mark_and_a_short_one_is_itself() -> None:
+def test_a_long_paste_becomes_a_placeholder_and_a_short_one_does_not() -> None:
     pastes = Pastes()
     assert pastes.paste("one\r\ntwo", is_local=True) == "one\ntwo"
     lines = "\n".join(f"line {number}" for number in range(240))
@@ -40,13 +40,13 @@ def test_a_pasted_image_is_attached_and_other_files_are_mentioned(tmp_path: Path
     assert pastes.expand("no mark any more").attachments == ()
 
 
-def test_a_file_that_the_agent_can_not_see_is_attached(tmp_path: Path) -> None:
+def test_a_file_that_the_agent_cannot_see_is_attached(tmp_path: Path) -> None:
     text = tmp_path / "notes.txt"
     text.write_text("hello")
     assert Pastes().paste(str(text), is_local=False) == "[file notes.txt] "
 
 
-def test_only_whole_paths_of_files_are_taken_for_files(tmp_path: Path) -> None:
+def test_only_complete_file_paths_are_treated_as_files(tmp_path: Path) -> None:
     file = tmp_path / "a b.txt"
     file.write_text("")
     for text in (str(file), f'"{file}"', str(file).replace(" ", "\\ "), f"file://{str(file).replace(' ', '%20')}"):
@@ -55,7 +55,7 @@ def test_only_whole_paths_of_files_are_taken_for_files(tmp_path: Path) -> None:
         assert paths_in(text) == [], text
 
 
-def test_a_message_is_echoed_with_its_marks_and_a_long_one_shortened() -> None:
+def test_a_message_is_echoed_with_its_placeholders_and_a_long_one_shortened() -> None:
     pastes = Pastes()
     draft = "look: " + pastes.fold("x\n" * 50)
     entry = pastes.expand(draft)

@@ -10,7 +10,7 @@ from perdure.surfaces.cli.config_options import values
 from perdure.surfaces.cli.situation import Situation, doing_now, farewell, lost_line, queue_lines, status_line
 
 
-def test_an_ended_session_is_not_called_idle() -> None:
+def test_an_ended_session_is_not_shown_as_idle() -> None:
     situation = known()
     situation.follow("session_end", {"status": "stopped", "reason": "person"})
     assert doing_now(situation, "claude", "s_1", None, False)[-1] == "Ended"
@@ -26,7 +26,7 @@ def known(**figures: Any) -> Situation:
     return situation
 
 
-def test_a_wide_terminal_shows_all_and_a_narrow_one_what_matters_most() -> None:
+def test_a_wide_terminal_shows_everything_and_a_narrow_one_the_essentials() -> None:
     situation = known(queue=[{"message_id": "m", "text": "later"}])
     doing = ["Working claude 12 s, Esc interrupts", "Working 12 s"]
     assert status_line(doing, situation, 120) == (
@@ -39,19 +39,19 @@ def test_a_wide_terminal_shows_all_and_a_narrow_one_what_matters_most() -> None:
     assert status_line(doing, situation, 24) == "Working 12 s · 1 queued"
 
 
-def test_a_server_that_stays_away_is_to_be_started_and_the_line_says_how(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert lost_line(1.0, 100) == "Reconnecting ... your draft is kept."
+def test_the_status_line_says_how_to_start_a_server_that_stays_unreachable(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert lost_line(1.0, 100) == "Reconnecting ... your draft is safe."
     assert lost_line(9.0, 120) == (
-        "Reconnecting ... your draft is kept. No server answers. Start one in another terminal: perdure serve"
+        "Reconnecting ... your draft is safe. No server responds. Start one in another terminal: perdure serve"
     )
     assert lost_line(9.0, 80) == "Reconnecting ... Start one in another terminal: perdure serve"
-    assert lost_line(9.0, 40) == "Reconnecting ... your draft is kept."
+    assert lost_line(9.0, 40) == "Reconnecting ... your draft is safe."
     monkeypatch.setenv("PERDURE_PROGRAM", "./run perdure")
     assert lost_line(9.0, 80).endswith("./run perdure serve")
 
 
 @given(st.integers(1, 200), st.text(max_size=60), st.text(max_size=60), st.integers(0, 10**9), st.integers(0, 200))
-def test_the_line_always_fits(columns: int, model: str, mode: str, used: int, queued: int) -> None:
+def test_the_status_line_always_fits_the_terminal(columns: int, model: str, mode: str, used: int, queued: int) -> None:
     situation = known(queue=[{"message_id": str(number), "text": "x"} for number in range(queued)])
     situation.model, situation.mode, situation.context_used, situation.context_size = model, mode, used, None
     line = status_line(["Working claude 12 s, Esc interrupts", "Working 12 s"], situation, columns)
@@ -60,7 +60,7 @@ def test_the_line_always_fits(columns: int, model: str, mode: str, used: int, qu
     assert len(lines) <= 4 and all(len(one) <= max(20, columns) for one in lines)
 
 
-def test_it_follows_what_happens_in_a_session() -> None:
+def test_the_situation_follows_the_events_of_a_session() -> None:
     situation = known()
     situation.follow("usage", {"context_used": 100_000, "context_size": 200_000, "cost_usd": 0.5})
     assert (situation.context(), situation.cost()) == ("50% context", "$2.00")
@@ -76,7 +76,7 @@ def test_it_follows_what_happens_in_a_session() -> None:
     assert situation.model == "gpt"
 
 
-def test_coming_back_to_a_running_turn_shows_the_context_of_the_turn_before() -> None:
+def test_returning_to_a_running_turn_shows_the_context_of_the_previous_turn() -> None:
     usage = {"context_used": 50_000, "context_size": 200_000, "cost_usd": 0.25}
     turns = [
         {"turn": 1, "agent": "claude", "stop_reason": "end_turn", "usage": usage},
@@ -88,17 +88,17 @@ def test_coming_back_to_a_running_turn_shows_the_context_of_the_turn_before() ->
     assert (situation.context(), situation.cost()) == ("25% context", "$0.50")
 
 
-def test_the_words_for_a_new_session_and_for_leaving() -> None:
+def test_texts_for_a_new_session_and_for_leaving_the_chat() -> None:
     assert doing_now(Situation(), "", None, None, False) == ["New session", "New"]
     assert doing_now(known(), "codex", "s_1", None, False) == ["Idle claude, next codex", "Idle"]
     assert farewell(None, True, 1) == ""
     assert farewell("s_1", False, 0) == "To come back: perdure chat s_1\n"
     assert farewell("s_1", True, 2) == (
-        "The agent continues. 2 queued messages are sent after this turn.\nTo come back: perdure chat s_1\n"
+        "The agent continues. 2 queued messages will be sent after this turn.\nTo come back: perdure chat s_1\n"
     )
 
 
-def test_the_queue_is_as_the_server_has_it() -> None:
+def test_the_queue_matches_the_servers_queue() -> None:
     situation = known()
     for name, first in (("a", False), ("b", False), ("c", True), ("b", False)):
         situation.follow("message_queued", {"message_id": name, "text": name, "first": first})
@@ -107,8 +107,8 @@ def test_the_queue_is_as_the_server_has_it() -> None:
     assert [one["text"] for one in situation.queue] == ["c", "other"]
 
 
-def test_an_agent_that_names_its_model_only_as_an_option_has_one() -> None:
-    """opencode and codex: the option's id may be any word, its category says what it is."""
+def test_a_model_that_is_reported_only_as_an_option_is_recognized() -> None:
+    """opencode and codex: the option's id may be anything; its category identifies it."""
     options = [
         {"id": "llm", "category": "model", "currentValue": "big", "options": [{"value": "big"}, {"value": "small"}]},
         {"id": "mode", "category": "mode", "currentValue": "build", "options": []},
@@ -125,7 +125,7 @@ def test_an_agent_that_names_its_model_only_as_an_option_has_one() -> None:
     assert [one.value for one in values(session, "model")] == ["big", "small"]
 
 
-def test_a_message_that_waits_is_not_called_work() -> None:
+def test_a_waiting_message_is_not_shown_as_working() -> None:
     situation = known()
     situation.follow("waiting_to_begin", {"code": "slots_full", "message": "Waiting for a free slot."})
     assert doing_now(situation, "claude", "s_1", None, False) == [
@@ -133,13 +133,13 @@ def test_a_message_that_waits_is_not_called_work() -> None:
         "Waiting for a slot",
     ]
     situation.follow("waiting_to_begin", {"code": "agent", "message": "The message waits for a node."})
-    assert doing_now(situation, "claude", "s_1", None, False)[-1] == "Waiting to begin"
+    assert doing_now(situation, "claude", "s_1", None, False)[-1] == "Waiting to start"
     situation.follow("turn_start", {"agent": "claude"})
     assert doing_now(situation, "claude", "s_1", 2.0, False)[-1] == "Working 2 s"
-    assert "stays accepted" in farewell("s_1", False, 0, is_waiting=True)
+    assert "is still waiting" in farewell("s_1", False, 0, is_waiting=True)
 
 
-def test_a_chat_that_comes_back_to_a_message_that_waits_knows_it() -> None:
+def test_a_chat_that_reopens_a_session_with_a_waiting_message_shows_the_wait() -> None:
     session = {"agent": "claude", "workdir": "/srv", "waits_for": {"code": "slots_full", "message": "..."}}
     situation = known(session=session)
     assert situation.waits_for == "slots_full"

@@ -27,7 +27,7 @@ def session_of(server: ServerProcess, *arguments: str) -> str:
     return str(json.loads(sent.stdout)["session_id"])
 
 
-def test_the_overview_says_what_each_command_says_of_itself() -> None:
+def test_the_overview_has_the_first_line_of_each_commands_help() -> None:
     context = click.Context(perdure)
     for name, (_, what) in COMMANDS.items():
         command = perdure.get_command(context, name)
@@ -54,7 +54,7 @@ def test_a_filter_value_that_does_not_exist_is_a_usage_error(filter: str, capsys
     assert "'nonsense' is not one of" in capsys.readouterr().err
 
 
-def test_without_a_server_the_exit_code_is_3_and_the_sentence_says_how_to_start_one(
+def test_without_a_server_the_exit_code_is_3_and_the_message_says_how_to_start_one(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert cli.main(["--data", str(tmp_path), "sessions"]) == 3
@@ -63,7 +63,7 @@ def test_without_a_server_the_exit_code_is_3_and_the_sentence_says_how_to_start_
 
 
 class Listener:
-    """Somebody else's program on this machine. It answers every request with an empty list and keeps the heads."""
+    """Another program on this machine. It answers every request with an empty list and records the headers."""
 
     def __init__(self) -> None:
         self.heads: list[bytes] = []
@@ -94,19 +94,17 @@ def listener() -> Iterator[Listener]:
     made.close()
 
 
-def test_what_a_killed_server_left_is_no_server_and_whoever_listens_there_is_told_nothing(
-    server: ServerProcess, listener: Listener
-) -> None:
+def test_a_killed_servers_file_is_ignored_and_its_port_gets_no_token(server: ServerProcess, listener: Listener) -> None:
     server.kill()
     (server.data / "server.json").write_text(json.dumps({"url": listener.url, "pid": 1, "version": "0"}))
     shown = server.run("agents")
     assert shown.returncode == 3
-    assert "No server runs on" in shown.stderr and "perdure serve" in shown.stderr
+    assert "No server is running for" in shown.stderr and "perdure serve" in shown.stderr
     assert server.run("agents", "--url", listener.url).returncode == 0
     assert len(listener.heads) == 1 and b"authorization" not in listener.heads[0].lower()
 
 
-def test_the_found_token_goes_to_the_directorys_own_server_only(server: ServerProcess, listener: Listener) -> None:
+def test_the_token_of_the_data_directory_goes_only_to_its_own_server(server: ServerProcess, listener: Listener) -> None:
     assert server.run("agents").returncode == 0
     assert server.run("agents", "--url", server.url + "/").returncode == 0
     assert server.run("agents", "--url", listener.url).returncode == 0
@@ -122,7 +120,7 @@ def test_send_with_wait_writes_the_answer_and_nothing_else_to_stdout(server: Ser
     assert "> Edited notes.txt +1 -0" in done.stderr
 
 
-def test_text_before_and_after_a_tool_is_apart_and_text_without_one_is_whole(server: ServerProcess) -> None:
+def test_a_blank_line_separates_text_before_and_after_a_tool(server: ServerProcess) -> None:
     done = server.run("send", "--wait", "-", stdin="say before\ntool Look nothing\ntool Look again\nsay after\n")
     assert (done.returncode, done.stdout) == (0, "before\n\nafter\n")
     whole = server.run("send", "--wait", "-", stdin="tool Look nothing\nstream 5 0\n")
@@ -130,9 +128,7 @@ def test_text_before_and_after_a_tool_is_apart_and_text_without_one_is_whole(ser
 
 
 @pytest.mark.parametrize("word", ["last", "s_019a8fc1d2", "s_"])
-def test_a_session_without_a_text_is_a_usage_error_and_with_new_it_is_the_text(
-    server: ServerProcess, word: str
-) -> None:
+def test_a_session_without_text_is_a_usage_error_unless_new_is_given(server: ServerProcess, word: str) -> None:
     refused = server.run("send", word)
     assert refused.returncode == 2 and f"perdure send {word} TEXT" in refused.stderr and "--new" in refused.stderr
     assert server.run("send", "--wait", "--new", word).returncode == 0
@@ -140,21 +136,21 @@ def test_a_session_without_a_text_is_a_usage_error_and_with_new_it_is_the_text(
     assert session["title"] == word
 
 
-def test_send_with_wait_fails_when_the_turn_does(server: ServerProcess) -> None:
+def test_send_with_wait_fails_if_the_turn_fails(server: ServerProcess) -> None:
     done = server.run("send", "--wait", "-", stdin="say partly\ncrash 3\n")
     assert done.returncode == 1
     assert "partly" in done.stdout
     assert "The turn failed" in done.stderr
 
 
-def test_the_same_message_id_is_one_message_even_for_a_new_session(server: ServerProcess) -> None:
+def test_a_repeated_message_id_creates_one_message_even_for_a_new_session(server: ServerProcess) -> None:
     first = json.loads(server.run("send", "--json", "--message-id", "once", "say hi").stdout)
     again = json.loads(server.run("send", "--json", "--message-id", "once", "say hi").stdout)
     assert first == again
     assert len(json.loads(server.run("sessions", "--json").stdout)["sessions"]) == 1
 
 
-def test_a_session_is_found_by_a_beginning_of_its_id_and_as_last(server: ServerProcess) -> None:
+def test_a_session_is_found_by_a_prefix_of_its_id_and_as_last(server: ServerProcess) -> None:
     session = session_of(server, "say one")
     assert server.run("send", "--wait", session[:9], "--queue", "say two").stdout == "two\n"
     assert json.loads(server.run("show", "--json", "last").stdout)["id"] == session
@@ -162,7 +158,7 @@ def test_a_session_is_found_by_a_beginning_of_its_id_and_as_last(server: ServerP
     assert missing.returncode == 1 and "not_found" in missing.stderr
 
 
-def test_the_last_session_to_continue_is_not_one_that_has_ended(server: ServerProcess) -> None:
+def test_last_skips_ended_sessions_when_it_continues_one(server: ServerProcess) -> None:
     session = session_of(server, "say one")
     server.wait_idle(session)
     assert server.run("run", "--scratch", "say two").stdout == "two\n"
@@ -170,10 +166,10 @@ def test_the_last_session_to_continue_is_not_one_that_has_ended(server: ServerPr
     assert server.run("send", "--wait", "--queue", "last", "say three").stdout == "three\n"
     assert json.loads(server.run("show", "--json", "last").stdout)["id"] == session
     server.run("stop", session)
-    assert "No session can be continued." in server.run("chat", "last", stdin="say four\n").stderr
+    assert "There is no session to continue." in server.run("chat", "last", stdin="say four\n").stderr
 
 
-def test_a_busy_session_refuses_queues_or_is_interrupted_as_asked(server: ServerProcess) -> None:
+def test_a_message_to_a_busy_session_is_refused_queued_or_interrupts(server: ServerProcess) -> None:
     session = session_of(server, "hang")
     refused = server.run("send", session, "say no")
     assert refused.returncode == 1 and "(turn_active)" in refused.stderr
@@ -229,7 +225,7 @@ def test_a_question_is_answered_with_a_choice(server: ServerProcess) -> None:
 
 
 @pytest.mark.full
-def test_watch_goes_on_after_a_restart_of_the_server_without_a_gap_or_a_double(server: ServerProcess) -> None:
+def test_watch_continues_after_a_server_restart_without_gaps_or_duplicates(server: ServerProcess) -> None:
     session = session_of(server, "stream 200 10")
     watching = subprocess.Popen(
         server.command("watch", session, "--json", "--from", "0"),
@@ -251,7 +247,7 @@ def test_watch_goes_on_after_a_restart_of_the_server_without_a_gap_or_a_double(s
     errors = watching.communicate(timeout=COMMAND_LIMIT_S)[1]
     assert watching.returncode == 130
     assert "Reconnecting ..." in errors
-    # On a busy machine the turn may be over, and its words joined, before they are read.
+    # On a busy machine, the turn may have ended and been compacted before the command reads its words.
     no_holes(events)
     text = "".join(event["delta"] for event in events if event["type"] == "assistant_text")
     assert text.split() == [f"w{number}" for number in range(200)]
@@ -291,7 +287,7 @@ def test_export_writes_the_log_and_the_transcript(server: ServerProcess, tmp_pat
     assert server.run("export", "last", "--format", "markdown", "-o", str(target)).returncode == 0
     assert "kept" in target.read_text()
     nowhere = server.run("export", "last", "-o", str(tmp_path / "no" / "file"))
-    assert nowhere.returncode == 1 and "can't be written" in nowhere.stderr
+    assert nowhere.returncode == 1 and "Can't write" in nowhere.stderr
 
 
 def test_stop_all_ends_every_session(server: ServerProcess) -> None:
@@ -307,7 +303,7 @@ def test_a_login_link_carries_its_secret_in_the_fragment(server: ServerProcess) 
     assert re.fullmatch(re.escape(server.url) + r"/#login=\S+\n", server.run("login").stdout)
 
 
-def test_logout_ends_one_sign_in_or_all(server: ServerProcess) -> None:
+def test_logout_signs_out_one_browser_or_all(server: ServerProcess) -> None:
     def code() -> str:
         return server.run("login").stdout.strip().partition("#login=")[2]
 
@@ -316,12 +312,12 @@ def test_logout_ends_one_sign_in_or_all(server: ServerProcess) -> None:
         unclear = server.run("logout")
         assert unclear.returncode == 2 and login in unclear.stderr and "--all" in unclear.stderr
         unused = code()
-        assert server.run("logout", login).stdout == "Ended 1 sign-in.\n"
+        assert server.run("logout", login).stdout == "Signed out 1 browser.\n"
         assert [browser.get("/api/sessions").status_code for browser in (first, second, third)] == [401, 200, 200]
         assert server.run("logout", login).returncode == 1
-        assert server.run("logout", "--all").stdout == "Ended 2 sign-ins.\n"
+        assert server.run("logout", "--all").stdout == "Signed out 2 browsers.\n"
         assert [browser.get("/api/sessions").status_code for browser in (first, second, third)] == [401, 401, 401]
-        # Nor does a link that was made before sign anybody in.
+        # Unused links no longer work either.
         assert first.sign_in(unused).status_code == 401
     assert json.loads(server.run("logout", "--all", "--json").stdout) == {"ended": 0}
 
@@ -333,11 +329,11 @@ def test_lines_piped_into_chat_are_messages_of_one_session(server: ServerProcess
     assert [entry["turn_count"] for entry in sessions] == [2]
 
 
-def test_what_an_agent_says_reaches_a_pipe_as_it_is(server: ServerProcess) -> None:
+def test_agent_output_reaches_a_pipe_unchanged(server: ServerProcess) -> None:
     assert server.run("send", "--wait", "say a\x1b[31mred").stdout == "a\x1b[31mred\n"
 
 
-def test_a_message_that_is_not_utf_8_is_sent_with_marks_in_place_of_the_broken_bytes(server: ServerProcess) -> None:
+def test_a_message_that_is_not_utf_8_is_sent_with_replacement_characters(server: ServerProcess) -> None:
     for arguments, given in ((["send", "--wait", "-"], b"say a\xffb\n"), (["chat"], b"say a\xffb\n")):
         done = subprocess.run(
             server.command(*arguments),
@@ -350,7 +346,7 @@ def test_a_message_that_is_not_utf_8_is_sent_with_marks_in_place_of_the_broken_b
         assert done.stdout.decode() == "a\ufffdb\n", done.stderr
 
 
-def test_doctor_finds_a_healthy_server_and_a_token_that_others_may_read(server: ServerProcess) -> None:
+def test_doctor_reports_a_healthy_server_and_a_token_that_others_can_read(server: ServerProcess) -> None:
     healthy = server.run("doctor")
     assert healthy.returncode == 0, healthy.stdout
     assert re.search(r"^ok +agent rehearsal: ready(, version \S+)?$", healthy.stdout, re.MULTILINE)
@@ -365,7 +361,7 @@ def test_doctor_finds_a_healthy_server_and_a_token_that_others_may_read(server: 
 
 
 @pytest.mark.needs("linux")
-def test_doctor_warns_of_a_server_that_may_open_few_files(server: ServerProcess) -> None:
+def test_doctor_warns_about_a_low_limit_of_open_files(server: ServerProcess) -> None:
     def found() -> tuple[str, str]:
         (line,) = (line for line in server.run("doctor").stdout.splitlines() if " open files: " in line)
         level, _, what = line.partition("  open files: ")
@@ -381,12 +377,12 @@ def test_doctor_warns_of_a_server_that_may_open_few_files(server: ServerProcess)
     assert found() == ("ok", f"at most {limits[0]}")
 
 
-def test_a_wrong_token_is_refused_with_what_to_do(server: ServerProcess) -> None:
+def test_a_wrong_token_is_refused_with_an_error_message(server: ServerProcess) -> None:
     refused = server.run("--token", "wrong", "sessions")
     assert refused.returncode == 1 and "(unauthorized)" in refused.stderr
 
 
-def test_the_rehearsal_agent_explains_itself() -> None:
+def test_the_help_of_the_rehearsal_agent_lists_its_commands() -> None:
     shown = subprocess.run(
         [sys.executable, "-m", "perdure", "rehearse", "--help"], capture_output=True, text=True, timeout=COMMAND_LIMIT_S
     )

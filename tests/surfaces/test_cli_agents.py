@@ -1,4 +1,4 @@
-"""`perdure agents`: listing, adding to perdure.toml, and trying out, with real agents where they are installed."""
+"""`perdure agents`: list, add to perdure.toml and test, with real agents if they are installed."""
 
 import json
 import os
@@ -48,7 +48,7 @@ def tried(server: ServerProcess, *arguments: str) -> "subprocess.CompletedProces
 # Listing --------------------------------------------------------------------------------------------------------------
 
 
-def test_all_also_lists_what_could_be_added(server: ServerProcess) -> None:
+def test_all_also_lists_agents_that_can_be_added(server: ServerProcess) -> None:
     assert "perdure agents add goose" not in server.run("agents").stdout
     listed = server.run("agents", "--all").stdout
     assert "perdure agents add codex" in listed
@@ -56,7 +56,7 @@ def test_all_also_lists_what_could_be_added(server: ServerProcess) -> None:
     assert {entry["name"] for entry in shown["catalogue"]} == set(CATALOGUE)
 
 
-def test_a_long_sentence_takes_no_room_from_the_names_and_states_of_the_agents(server: ServerProcess) -> None:
+def test_a_long_reason_does_not_truncate_names_and_states(server: ServerProcess) -> None:
     with server.client() as client:
         agents = client.agents()
     with Terminal(server.command("agents", "--all"), server.environment, server.folder) as terminal:
@@ -74,7 +74,7 @@ def test_the_sessions_of_one_agent_are_listed_under_it(server: ServerProcess) ->
     assert json.loads(server.run("agents", "sessions", "rehearsal-stream", "--json").stdout)["sessions"] == []
 
 
-def test_a_name_shows_one_agent(server: ServerProcess) -> None:
+def test_naming_an_agent_shows_only_that_agent(server: ServerProcess) -> None:
     assert "perdure.rehearsal --acp" in server.run("agents", "rehearsal").stdout
     for words in (["rehearsal", "--json"], ["--json", "rehearsal"], ["show", "rehearsal", "--json"]):
         assert json.loads(server.run("agents", *words).stdout)["state"] == "ready"
@@ -86,7 +86,7 @@ def test_a_name_shows_one_agent(server: ServerProcess) -> None:
 # Adding ---------------------------------------------------------------------------------------------------------------
 
 
-def test_an_agent_is_appended_and_the_rest_of_the_file_stays_as_it_was(alone: ServerProcess) -> None:
+def test_an_agent_is_appended_and_the_rest_of_the_file_is_unchanged(alone: ServerProcess) -> None:
     alone.data.mkdir(mode=0o700)
     file = alone.data / "perdure.toml"
     file.write_text(FILE.rstrip("\n"))
@@ -103,7 +103,7 @@ def test_an_agent_is_appended_and_the_rest_of_the_file_stays_as_it_was(alone: Se
     assert file.read_text() == text
 
 
-def test_a_new_file_is_private_and_a_custom_agent_is_written_as_it_is_called(alone: ServerProcess) -> None:
+def test_a_new_file_is_private_and_a_custom_agent_keeps_its_command(alone: ServerProcess) -> None:
     added = alone.run("agents", "add", "my agent", "--command", "my-agent --greet 'good \"day\"'")
     assert added.returncode == 0, added.stderr
     file = alone.data / "perdure.toml"
@@ -112,18 +112,18 @@ def test_a_new_file_is_private_and_a_custom_agent_is_written_as_it_is_called(alo
     assert [path.name for path in alone.data.iterdir()] == ["perdure.toml"]
 
 
-def test_a_running_server_takes_an_added_agent_at_once(server: ServerProcess) -> None:
+def test_a_running_server_loads_an_added_agent_immediately(server: ServerProcess) -> None:
     added = server.run("agents", "add", "mine", "--command", "sh -c true")
-    assert "The server has it" in added.stdout
+    assert "The server has loaded it" in added.stdout
     assert json.loads(server.run("agents", "mine", "--json").stdout)["command"] == ["sh", "-c", "true"]
     with (server.data / "perdure.toml").open("a") as file:
         file.write("[agents.broken]\n")
     refused = server.run("agents", "add", "codex")
-    assert refused.returncode == 1 and "Nothing was changed" in refused.stderr
+    assert refused.returncode == 1 and "Nothing changed" in refused.stderr
     assert json.loads(server.run("agents", "mine", "--json").stdout)["name"] == "mine"
 
 
-def test_an_agent_that_nobody_knows_needs_a_command(alone: ServerProcess) -> None:
+def test_an_agent_outside_the_catalogue_needs_a_command(alone: ServerProcess) -> None:
     unknown = alone.run("agents", "add", "nobody")
     assert unknown.returncode == 1 and "--command" in unknown.stderr
     assert alone.run("agents", "add", "nobody", "--command", "'").returncode == 2
@@ -131,7 +131,7 @@ def test_an_agent_that_nobody_knows_needs_a_command(alone: ServerProcess) -> Non
 
 
 @pytest.mark.parametrize("text", ['agents = { a = { driver = "acp", command = ["a"] } }\n', "[agents\n"])
-def test_a_file_to_which_nothing_can_be_appended_is_left_alone(tmp_path: Path, text: str) -> None:
+def test_a_file_that_cannot_be_extended_is_unchanged(tmp_path: Path, text: str) -> None:
     file = tmp_path / "perdure.toml"
     file.write_text(text)
     with pytest.raises(Failure):
@@ -148,7 +148,7 @@ def test_a_linked_file_stays_a_link(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(CATALOGUE))
-def test_every_agent_of_the_catalogue_makes_a_section_that_is_understood(name: str, tmp_path: Path) -> None:
+def test_every_catalogue_agent_yields_a_valid_section(name: str, tmp_path: Path) -> None:
     entry = CATALOGUE[name]
     agent_section.append(tmp_path / "perdure.toml", name, agent_section.of_entry(entry))
     agent = load(tmp_path / "perdure.toml").agents[name]
@@ -156,14 +156,14 @@ def test_every_agent_of_the_catalogue_makes_a_section_that_is_understood(name: s
     assert tuple(agent.command) in (entry.command, entry.installed)
 
 
-# Trying out -----------------------------------------------------------------------------------------------------------
+# Testing an agent -----------------------------------------------------------------------------------------------------
 
 
-def test_an_agent_is_tried_through_the_running_server_and_leaves_no_session(server: ServerProcess) -> None:
+def test_an_agent_is_tested_through_the_running_server_and_leaves_no_session(server: ServerProcess) -> None:
     done = tried(server, "rehearsal", "--turn", "say hello there\npermit Bash")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "server of its own" not in done.stdout
-    for words in ("session opened in", "modes: ask, auto", "it asks: Run Bash (denied)", "  hello there", "\nok\n"):
+    assert "using a temporary server" not in done.stdout
+    for words in ("session opened in", "modes: ask, auto", "denied: Run Bash", "  hello there", "\nok\n"):
         assert words in done.stdout
     assert json.loads(server.run("sessions", "--json").stdout)["sessions"] == []
 
@@ -171,7 +171,7 @@ def test_an_agent_is_tried_through_the_running_server_and_leaves_no_session(serv
 @pytest.mark.parametrize(
     "name", ["rehearsal", *(pytest.param(f"rehearsal-{mode}", marks=pytest.mark.full) for mode in ("stream", "resume"))]
 )
-def test_without_a_server_it_is_tried_with_one_of_its_own(alone: ServerProcess, name: str) -> None:
+def test_without_a_server_an_agent_is_tested_with_a_temporary_one(alone: ServerProcess, name: str) -> None:
     done = tried(alone, name, "--turn", "say yes", "--json")
     assert done.returncode == 0, done.stdout + done.stderr
     result = json.loads(done.stdout)
@@ -180,7 +180,7 @@ def test_without_a_server_it_is_tried_with_one_of_its_own(alone: ServerProcess, 
 
 
 @pytest.mark.full
-def test_a_trial_that_fails_says_why_and_exits_with_1(alone: ServerProcess) -> None:
+def test_a_failed_test_says_why_and_exits_1(alone: ServerProcess) -> None:
     alone.run("agents", "add", "mute", "--command", "sh -c 'echo no licence >&2; exit 3'")
     mute = tried(alone, "mute")
     assert mute.returncode == 1
@@ -188,13 +188,13 @@ def test_a_trial_that_fails_says_why_and_exits_with_1(alone: ServerProcess) -> N
     missing = tried(alone, "claude")
     assert missing.returncode == 1 and "npm install -g @anthropic-ai/claude-code" in missing.stdout
     crashed = tried(alone, "rehearsal", "--turn", "crash 3")
-    assert crashed.returncode == 1 and "failed: The agent ended by itself" in crashed.stdout
+    assert crashed.returncode == 1 and "failed: The agent exited (exit code" in crashed.stdout
     assert tried(alone, "nobody").returncode == 1
 
 
 @pytest.mark.full
-def test_a_trial_ends_when_its_time_is_over(alone: ServerProcess) -> None:
-    # Its start is a part of it.
+def test_a_test_ends_at_its_timeout(alone: ServerProcess) -> None:
+    # The timeout includes the start.
     hangs = tried(alone, "rehearsal", "--turn", "hang", "--timeout", "12")
     assert hangs.returncode == 1 and "did not end within 12 s" in hangs.stdout
 
@@ -208,7 +208,7 @@ OFFLINE: dict[str, dict[str, str]] = {
 
 @pytest.mark.timeout(200)
 @pytest.mark.parametrize("name", sorted(OFFLINE))
-def test_a_real_agent_is_tried_out(name: str, real_agent: Callable[[str], RealAgent], alone: ServerProcess) -> None:
+def test_a_real_agent_is_tested(name: str, real_agent: Callable[[str], RealAgent], alone: ServerProcess) -> None:
     agent = real_agent(name)
     environment = {"HOME": str(alone.folder), "PATH": os.environ["PATH"], **OFFLINE[name], **agent.env}
     if name == "hermes":

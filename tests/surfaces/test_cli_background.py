@@ -1,4 +1,4 @@
-"""The server that `perdure chat` starts where none runs, in real terminals; and how it is stopped."""
+"""The background server that `perdure chat` starts, in real terminals; and stopping it."""
 
 import fcntl
 import json
@@ -20,7 +20,7 @@ from tests.surfaces.terminal import Terminal
 
 
 class Machine:
-    """A person's account: a home, a repository in it, and no server."""
+    """A user's account: a home with a repository, and no server."""
 
     def __init__(self, home: Path) -> None:
         self.home = home
@@ -76,9 +76,11 @@ def test_a_server_is_started_in_the_background_once(machine: Machine) -> None:
     assert f"(pid {pid})." in started.stderr and "Stop it with: perdure serve --stop" in started.stderr
     again = machine.run("serve", "--background")
     assert (again.returncode, again.stdout) == (0, "")
-    assert again.stderr.startswith("A server runs already: http://127.0.0.1:") and f"(pid {pid})." in again.stderr
+    assert again.stderr.startswith("A server is already running: http://127.0.0.1:") and f"(pid {pid})." in again.stderr
     refused = machine.run("serve", "--background", "--port", "1")
-    assert refused.returncode == 2 and "--background goes only with --data; leave out --port." in refused.stderr
+    assert (
+        refused.returncode == 2 and "--background can only be combined with --data; leave out --port." in refused.stderr
+    )
 
 
 @pytest.mark.full
@@ -105,7 +107,7 @@ def test_a_chat_starts_a_server_and_says_so_and_the_server_outlives_it(machine: 
     assert stopped.returncode == 0 and stopped.stdout.startswith("Stopped the server.")
     assert not machine.is_served
     again_stopped = machine.run("serve", "--stop")
-    assert again_stopped.returncode == 3 and "No server runs on" in again_stopped.stderr
+    assert again_stopped.returncode == 3 and "No server is running for" in again_stopped.stderr
 
 
 def server_pid(machine: Machine) -> int:
@@ -113,12 +115,12 @@ def server_pid(machine: Machine) -> int:
 
 
 @pytest.mark.full
-def test_a_server_that_dies_is_started_again_by_the_chat_and_one_that_is_stopped_is_not(machine: Machine) -> None:
+def test_the_chat_restarts_a_server_that_died_but_not_one_that_was_stopped(machine: Machine) -> None:
     with machine.chat() as chat:
         chat.wait("New session.")
         first = server_pid(machine)
         os.kill(first, signal.SIGKILL)
-        chat.wait("The server died. It is started again")
+        chat.wait("The server died and is being restarted")
         chat.enter("say hello")
         chat.wait("Turn 1,")
         second = server_pid(machine)
@@ -128,10 +130,10 @@ def test_a_server_that_dies_is_started_again_by_the_chat_and_one_that_is_stopped
     with machine.chat("last") as again:
         again.wait("Idle")
         os.kill(second, signal.SIGKILL)
-        again.wait("It is started again")
+        again.wait("is being restarted")
         again.wait("Idle")
         assert machine.run("serve", "--stop").returncode == 0
-        again.wait("The server was stopped. Start it with `perdure serve`")
+        again.wait("The server has stopped. Start it with `perdure serve`")
         again.wait("Reconnecting")
         again.type("\x04")
         assert again.wait_end() == 0
@@ -139,17 +141,17 @@ def test_a_server_that_dies_is_started_again_by_the_chat_and_one_that_is_stopped
 
 
 @pytest.mark.full
-def test_a_server_that_can_not_start_again_is_said_to_be(machine: Machine) -> None:
+def test_the_chat_reports_a_server_that_does_not_restart(machine: Machine) -> None:
     with machine.chat() as chat:
         chat.wait("New session.")
         (machine.data / "perdure.toml").write_text("[broken\n")
         os.kill(server_pid(machine), signal.SIGKILL)
-        chat.wait("The server did not start again (exit code ")
-        chat.wait("start a server yourself with `perdure serve`.")
+        chat.wait("The server did not restart (exit code ")
+        chat.wait("start a server with `perdure serve`.")
 
 
 @pytest.mark.full
-def test_of_two_chats_at_once_one_starts_the_server_and_both_use_it(machine: Machine) -> None:
+def test_of_two_simultaneous_chats_one_starts_the_server_and_both_use_it(machine: Machine) -> None:
     with machine.chat() as one, machine.chat() as other:
         texts = [one.wait("New session."), other.wait("New session.")]
         assert sorted("Started a server" in text for text in texts) == [False, True]
@@ -162,18 +164,18 @@ def test_of_two_chats_at_once_one_starts_the_server_and_both_use_it(machine: Mac
 
 
 @pytest.mark.full
-def test_a_chat_that_waits_for_another_ones_server_shows_it(machine: Machine) -> None:
+def test_a_chat_that_waits_for_the_server_of_another_chat_shows_progress(machine: Machine) -> None:
     machine.data.mkdir(mode=0o700, parents=True)
     with (machine.data / "starting.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         with machine.chat() as chat:
-            chat.wait("Another chat starts a server ... 1 s")
+            chat.wait("Another chat is starting a server ... 1 s")
             fcntl.flock(lock, fcntl.LOCK_UN)
             chat.wait("New session.")
 
 
 @pytest.mark.full
-def test_a_port_that_is_taken_ends_the_chat_with_the_servers_last_lines(machine: Machine) -> None:
+def test_a_port_in_use_ends_the_chat_with_the_servers_last_lines(machine: Machine) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         machine.environment["PERDURE_PORT"] = str(port)
@@ -182,12 +184,12 @@ def test_a_port_that_is_taken_ends_the_chat_with_the_servers_last_lines(machine:
             said = " ".join(chat.text.split())
     assert "perdure: The server did not start (exit code 1). Its log, ~/.local/share/perdure/server.log:" in said
     assert f"Port {port} on 127.0.0.1 can't be used: Address already in use." in said
-    assert "start a server yourself with `perdure serve`" in said
+    assert "start a server with `perdure serve`" in said
     assert not machine.is_served
 
 
 @pytest.mark.full
-def test_settings_that_can_not_be_read_end_the_chat_with_what_is_wrong_with_them(machine: Machine) -> None:
+def test_invalid_settings_end_the_chat_with_the_reason(machine: Machine) -> None:
     machine.configure("[server]\nslots = 'many'\n")
     (machine.data / "server.log").write_text("a line of an earlier server\n")
     with machine.chat() as chat:
@@ -197,7 +199,7 @@ def test_settings_that_can_not_be_read_end_the_chat_with_what_is_wrong_with_them
 
 
 @pytest.mark.full
-def test_a_long_log_is_set_aside(machine: Machine) -> None:
+def test_a_long_log_is_rotated(machine: Machine) -> None:
     machine.configure("[server]\nslots = 'many'\n")
     (machine.data / "server.log").write_text("x" * LOG_KEPT_BYTES + "\n")
     with machine.chat() as chat:
@@ -207,7 +209,7 @@ def test_a_long_log_is_set_aside(machine: Machine) -> None:
 
 
 @pytest.mark.full
-def test_no_server_is_started_for_an_address_nor_for_a_script_nor_where_no_session_can_work(machine: Machine) -> None:
+def test_no_server_is_started_for_a_given_url_for_a_script_or_where_no_session_can_work(machine: Machine) -> None:
     with Terminal(machine.command("chat"), machine.environment, Path("/")) as chat:
         assert chat.wait_end() == 2
         assert "The current directory is /" in chat.text
@@ -228,7 +230,7 @@ def test_stop_never_ends_a_process_that_is_not_the_server(machine: Machine) -> N
             note = {"url": "http://127.0.0.1:9", "pid": bystander.pid}
             (machine.data / "server.json").write_text(json.dumps(note))
             refused = machine.run("serve", "--stop")
-            assert refused.returncode == 1 and "Stop it where it runs." in refused.stderr
+            assert refused.returncode == 1 and "Stop it there." in refused.stderr
             assert bystander.poll() is None
         finally:
             bystander.kill()

@@ -34,7 +34,7 @@ def test_a_conversation_shows_text_tools_and_a_permission_that_is_answered_inlin
 
 
 @pytest.mark.full
-def test_tools_are_a_line_each_and_a_plan_is_told_as_it_is_done(chat: Terminal) -> None:
+def test_each_tool_is_one_line_and_a_plan_shows_its_progress(chat: Terminal) -> None:
     chat.enter("think deep thoughts\x1b\rplan read; write\x1b\redit notes.txt\x1b\rsay **bold** words")
     chat.wait("Turn 1,")
     lines = chat.text.splitlines()
@@ -67,7 +67,7 @@ def test_a_draft_is_kept_while_a_permission_is_answered(server: ServerProcess, c
 
 
 @pytest.mark.full
-def test_a_yes_that_was_entered_as_a_message_grants_nothing_that_is_asked_for_later(server: ServerProcess) -> None:
+def test_a_yes_sent_as_a_message_does_not_answer_a_later_permission_request(server: ServerProcess) -> None:
     proxy = HoldingProxy(int(server.url.rsplit(":", 1)[1]))
     way = ("--url", proxy.url, "--token", server.token)
     with Terminal(server.command("chat", *way), server.environment, server.folder) as chat, server.client() as client:
@@ -93,7 +93,7 @@ def test_a_yes_that_was_entered_as_a_message_grants_nothing_that_is_asked_for_la
 
 
 @pytest.mark.full
-def test_what_is_entered_right_after_an_answer_is_a_message(chat: Terminal) -> None:
+def test_a_line_right_after_an_answer_is_a_message(chat: Terminal) -> None:
     chat.enter("permit Deploy")
     chat.wait("y/a/n>")
     chat.type("y\rsay more\r")
@@ -120,7 +120,7 @@ def test_control_c_interrupts_the_turn_and_twice_at_the_prompt_leaves(chat: Term
     chat.wait("Idle")
     chat.type("\x03")
     chat.wait("Press Ctrl-C again to leave.")
-    # Twice, as the first may come too late to be the second.
+    # Twice, because the first may arrive after the time limit.
     chat.type("\x03\x03")
     assert chat.wait_end() == 0
 
@@ -133,7 +133,7 @@ def test_escape_interrupts_the_turn_too(chat: Terminal) -> None:
     chat.wait("Interrupted.")
 
 
-def test_what_is_entered_while_a_turn_runs_waits_below_the_stream_and_is_sent_after_it(
+def test_a_message_during_a_turn_is_queued_below_the_stream_and_sent_afterwards(
     server: ServerProcess, chat: Terminal
 ) -> None:
     chat.enter("say first\x1b\rhang")
@@ -149,7 +149,7 @@ def test_what_is_entered_while_a_turn_runs_waits_below_the_stream_and_is_sent_af
     assert "Queued:" not in text
 
 
-def test_control_c_takes_queued_messages_back_into_the_input_and_then_interrupts(chat: Terminal) -> None:
+def test_control_c_withdraws_queued_messages_into_the_input_and_then_interrupts(chat: Terminal) -> None:
     chat.enter("hang")
     chat.wait("Working")
     chat.enter("say second")
@@ -166,9 +166,7 @@ def test_control_c_takes_queued_messages_back_into_the_input_and_then_interrupts
 
 
 @pytest.mark.full
-def test_a_server_that_is_killed_and_restarted_leaves_the_text_whole_and_the_draft_in_place(
-    server: ServerProcess, chat: Terminal
-) -> None:
+def test_a_killed_and_restarted_server_loses_neither_text_nor_draft(server: ServerProcess, chat: Terminal) -> None:
     chat.enter("stream 300 10")
     chat.wait("w20 ")
     chat.type("my draft")
@@ -182,19 +180,19 @@ def test_a_server_that_is_killed_and_restarted_leaves_the_text_whole_and_the_dra
     chat.wait("> my draft")
 
 
-def test_markdown_appears_once_in_the_scrollback_however_long_it_is(chat: Terminal) -> None:
+def test_markdown_of_any_length_appears_once_in_the_scrollback(chat: Terminal) -> None:
     chat.enter("hello\x1b\rwhat can you do")
     chat.wait("Turn 1,")
     assert chat.text.count("plan read; write; check") == 1
     chat.enter("/new")
-    chat.wait("begins a new session")
+    chat.wait("starts a new session")
     chat.enter("/help")
     chat.wait("/sessions")
     chat.enter("/nonsense")
     chat.wait("Neither the chat nor rehearsal has a command /nonsense.")
 
 
-def test_a_chat_goes_on_in_the_session_that_it_is_given(server: ServerProcess) -> None:
+def test_a_chat_continues_the_given_session(server: ServerProcess) -> None:
     session = server.run("send", "say from before").stdout.strip()
     with Terminal(server.command("chat", "last"), server.environment, server.folder) as chat:
         chat.wait("from before")

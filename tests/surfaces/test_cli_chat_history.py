@@ -25,13 +25,13 @@ def talk(chat: Terminal, *texts: str) -> None:
 
 
 @pytest.mark.full
-def test_a_turn_is_tried_again_with_its_own_text_and_with_another(chat: Terminal) -> None:
+def test_a_turn_is_retried_with_its_own_text_and_with_another(chat: Terminal) -> None:
     talk(chat, "say one", "say two")
     chat.enter("/retry")
-    chat.wait("Turn 2 is tried again.")
+    chat.wait("Retrying turn 2.")
     chat.wait("Turn 3,")
     chat.enter("/retry 1 recall")
-    chat.wait("Turn 1 is tried again. Turn 3 is no longer part of the conversation.")
+    chat.wait("Retrying turn 1. Turn 3 is no longer part of the conversation.")
     chat.wait("Turn 4,")
     chat.enter("/retry recall\x1b\rsay more")
     text = chat.wait("Turn 5,")
@@ -45,7 +45,7 @@ def test_a_message_is_edited_in_the_input(chat: Terminal) -> None:
     chat.wait("> /edit 1 say one")
     chat.type(" and more\r")
     chat.wait('The message of turn 1 is now "say one and more". The next message replays the')
-    chat.wait("Its answer stays. /retry 1 replaces it and all that follows.")
+    chat.wait("The answer stays. /retry 1 replaces it and all later turns.")
     chat.enter("recall")
     chat.wait("Turn 3,")
     assert '"say one and more"' in chat.text.split("You: recall")[1]
@@ -54,21 +54,21 @@ def test_a_message_is_edited_in_the_input(chat: Terminal) -> None:
 
 
 @pytest.mark.full
-def test_turns_are_dropped_and_the_plan_says_what_comes_next(server: ServerProcess, chat: Terminal) -> None:
+def test_turns_are_rewound_and_the_plan_explains_the_next_turn(server: ServerProcess, chat: Terminal) -> None:
     talk(chat, "say one", "say two")
     chat.enter("/plan")
-    chat.wait("rehearsal goes on in its running process")
+    chat.wait("rehearsal continues in its running process")
     chat.enter("/rewind")
-    chat.wait("Give the number of a turn: /rewind N.")
+    chat.wait("Give a turn number: /rewind N.")
     chat.enter("/rewind 2")
     chat.wait("Turn 2 is no longer part of the conversation.")
     chat.wait("--rewound")
     chat.enter("/plan")
-    chat.wait("because what its own session holds was")
+    chat.wait("because the history has")
     chat.enter("/fresh")
     chat.wait("restarts the agent's context")
     chat.enter("/plan")
-    chat.wait("because a fresh start was asked for.")
+    chat.wait("because a context restart was requested.")
     chat.enter("recall")
     chat.wait("Turn 3,")
     turns = json.loads(server.run("show", "--json", "last").stdout)["turns"]
@@ -76,10 +76,10 @@ def test_turns_are_dropped_and_the_plan_says_what_comes_next(server: ServerProce
 
 
 @pytest.mark.full
-def test_a_fork_is_gone_on_with_in_the_same_chat(server: ServerProcess, chat: Terminal) -> None:
+def test_the_chat_continues_in_a_fork(server: ServerProcess, chat: Terminal) -> None:
     talk(chat, "say one", "say two")
     chat.enter("/fork 1")
-    chat.wait("stays as it is.")
+    chat.wait("is unchanged.")
     chat.wait("Idle")
     chat.enter("recall")
     chat.wait("recall 2")
@@ -88,7 +88,7 @@ def test_a_fork_is_gone_on_with_in_the_same_chat(server: ServerProcess, chat: Te
     assert counts == [2, 2]
 
 
-def test_what_can_not_be_changed_yet_is_said_and_the_text_is_kept(chat: Terminal) -> None:
+def test_a_change_that_is_refused_keeps_the_text(chat: Terminal) -> None:
     for command in ("/retry", "/edit", "/rewind 1", "/fork", "/plan"):
         chat.enter(command)
     chat.wait(lambda text: text.count("No session yet.") == 5)

@@ -1,4 +1,4 @@
-"""What a person enters in a chat, in a terminal: commands of the agent and of the chat, files, pastes, the way out."""
+"""Input of the chat in a terminal: slash commands, files, pastes, and leaving."""
 
 import base64
 import sys
@@ -25,7 +25,7 @@ def chat(server: ServerProcess) -> Iterator[Terminal]:
 
 
 def paste(chat: Terminal, text: str) -> None:
-    """As a terminal sends it."""
+    """A bracketed paste."""
     chat.type(f"\x1b[200~{text}\x1b[201~")
 
 
@@ -50,7 +50,7 @@ def test_a_command_of_the_agent_is_completed_and_reaches_it(chat: Terminal) -> N
     chat.wait("It waits for a message")
 
 
-def test_a_command_that_a_replay_would_hide_comes_back_into_the_input(chat: Terminal) -> None:
+def test_a_command_that_a_replay_would_hide_returns_to_the_input(chat: Terminal) -> None:
     a_turn(chat, 1, "say hello")
     chat.enter("/fresh")
     chat.wait("restarts the agent's context")
@@ -76,9 +76,9 @@ def test_model_and_mode_are_listed_and_chosen(chat: Terminal) -> None:
     chat.enter("/model")
     chat.wait("* 1. rehearsal-1 (Rehearsal 1)")
     chat.enter("/model 2")
-    chat.wait("The model is rehearsal-2.")
+    chat.wait("Set model to rehearsal-2.")
     chat.enter("/mode aut")
-    chat.wait("The mode is auto.")
+    chat.wait("Set mode to auto.")
     chat.wait("model rehearsal-2 · mode auto")
     chat.enter("/mode nothing")
     chat.wait("value must be one of")
@@ -91,32 +91,34 @@ def test_another_session_is_opened_from_the_list(server: ServerProcess, chat: Te
     chat.enter("/sessions")
     chat.wait("2. say in the first one")
     chat.enter("/sessions 2")
-    chat.wait(f"This is {first} now.")
+    chat.wait(f"Switched to {first}, which works in")
     chat.wait("\nin the first one")
     chat.wait("Idle rehearsal-stream · ")
     chat.enter("/sessions 9")
     chat.wait("There is no number 9 in the list.")
 
 
-def test_a_session_is_opened_by_its_number_before_the_list_was_shown(server: ServerProcess, chat: Terminal) -> None:
+def test_a_session_can_be_opened_by_number_without_showing_the_list_first(
+    server: ServerProcess, chat: Terminal
+) -> None:
     first = server.run("send", "--new", "say in the first one").stdout.strip()
     server.wait_idle(first)
     chat.enter("/sessions 1")
-    chat.wait(f"This is {first} now.")
+    chat.wait(f"Switched to {first}, which works in")
 
 
-def test_an_agent_that_is_not_there_says_so_when_it_is_chosen(server: ServerProcess, chat: Terminal) -> None:
+def test_choosing_an_unknown_agent_is_reported(server: ServerProcess, chat: Terminal) -> None:
     chat.enter("/agent nobody")
     chat.wait("There is no agent 'nobody'. Agents:")
     chat.wait("* rehearsal ")
-    chat.wait("/agent NAME continues with another one.")
+    chat.wait("Switch with /agent NAME.")
 
 
-def test_a_reason_that_the_agent_can_not_be_given_comes_back_as_a_draft(chat: Terminal) -> None:
+def test_a_reason_that_the_agent_cannot_receive_becomes_a_draft(chat: Terminal) -> None:
     chat.enter("propose notes.txt 3")
     chat.wait("y/a/n>")
     chat.enter("n say another file")
-    chat.wait("The agent was not told your reason")
+    chat.wait("The agent did not receive your reason")
     chat.wait("Idle")
     chat.wait("\n> say another file")
     chat.enter("")
@@ -125,7 +127,7 @@ def test_a_reason_that_the_agent_can_not_be_given_comes_back_as_a_draft(chat: Te
 
 
 @pytest.mark.full
-def test_coming_back_to_a_running_turn_shows_how_long_it_has_run(server: ServerProcess) -> None:
+def test_returning_to_a_running_turn_shows_how_long_it_has_run(server: ServerProcess) -> None:
     session = server.run("send", "--new", "hang").stdout.strip()
     with server.client() as client:
         started = client.session(session)["turns"][0]["started_at"]
@@ -136,7 +138,7 @@ def test_coming_back_to_a_running_turn_shows_how_long_it_has_run(server: ServerP
 
 
 @pytest.mark.full
-def test_coming_back_shows_the_last_turns_and_where_the_others_are(server: ServerProcess, chat: Terminal) -> None:
+def test_returning_shows_the_last_turns_and_how_to_see_the_others(server: ServerProcess, chat: Terminal) -> None:
     for number in range(1, 6):
         a_turn(chat, number, f"say number {number}")
     chat.enter("/quit")
@@ -155,7 +157,7 @@ def test_coming_back_shows_the_last_turns_and_where_the_others_are(server: Serve
         again.wait(f"To come back: ./run perdure chat {session}")
 
 
-def test_leaving_says_how_to_come_back_also_if_the_server_is_gone(server: ServerProcess, chat: Terminal) -> None:
+def test_leaving_says_how_to_return_even_if_the_server_is_gone(server: ServerProcess, chat: Terminal) -> None:
     chat.enter("hang")
     chat.wait("Working")
     server.kill()
@@ -167,7 +169,7 @@ def test_leaving_says_how_to_come_back_also_if_the_server_is_gone(server: Server
     assert "To come back: perdure --data" in chat.text
 
 
-def test_leaving_in_a_checkout_prints_a_command_that_can_be_typed_there(server: ServerProcess) -> None:
+def test_leaving_in_a_checkout_prints_a_command_that_works_there(server: ServerProcess) -> None:
     environment = {**server.environment, "PERDURE_PROGRAM": "./run perdure", "PERDURE_DATA": str(server.data)}
     with Terminal([sys.executable, "-m", "perdure", "chat"], environment, server.folder) as chat:
         chat.wait("New session")
@@ -178,7 +180,7 @@ def test_leaving_in_a_checkout_prints_a_command_that_can_be_typed_there(server: 
         assert "The agent continues.\nTo come back: ./run perdure chat s_" in chat.text
 
 
-def test_a_long_paste_is_folded_and_sent_whole(server: ServerProcess, chat: Terminal) -> None:
+def test_a_long_paste_is_folded_in_the_input_and_sent_in_full(server: ServerProcess, chat: Terminal) -> None:
     lines = "\n".join(f"say line {number}" for number in range(40))
     chat.type("look: ")
     paste(chat, lines)
@@ -237,7 +239,7 @@ def test_without_a_clipboard_program_the_chat_says_what_to_do(chat: Terminal) ->
     chat.wait("an image file instead, or drop the file here.")
 
 
-def test_commands_pass_in_a_plain_chat_and_with_send(server: ServerProcess) -> None:
+def test_agent_commands_work_in_a_plain_chat_and_with_send(server: ServerProcess) -> None:
     session = (
         server.run("send", "--new", "--wait", "say hello", "--json").stdout.split('"session_id":"')[1].split('"')[0]
     )
@@ -248,7 +250,7 @@ def test_commands_pass_in_a_plain_chat_and_with_send(server: ServerProcess) -> N
     assert "Send an ordinary message first, then send /compact." in refused.stderr
 
 
-def test_in_a_plain_chat_two_slashes_reach_the_agent_and_a_refused_line_ends_nothing(server: ServerProcess) -> None:
+def test_in_a_plain_chat_two_slashes_reach_the_agent_and_a_refused_line_does_not_end_it(server: ServerProcess) -> None:
     session = server.run("send", "--new", "--scratch", "--wait", "say hello", "--json").stdout
     session = session.split('"session_id":"')[1].split('"')[0]
     said = server.run("chat", session, stdin="//status\n//agent of mine\nsay it\n")

@@ -1,4 +1,4 @@
-"""Completion in a shell: commands, options, and what only the server knows, at once or not at all."""
+"""Shell completion: commands, options, and values from the server, with a timeout."""
 
 import subprocess
 import time
@@ -11,12 +11,12 @@ from tests.surfaces.conftest import COMMAND_LIMIT_S, ServerProcess
 from tests.surfaces.terminal import Terminal
 
 BLACK_HOLE = "http://10.255.255.1:9"
-"""An address from which nothing comes back."""
+"""An address that never responds."""
 NOTICED_S = 10.0
 
 
 def completed(server: ServerProcess, *words: str, shell: str = "bash") -> list[str]:
-    """What the shell is told for the last word, as its completion script asks."""
+    """The completions of the last word, requested like a completion script does."""
     line = ["perdure", "--data", str(server.data), *words]
     environment = {
         **server.environment,
@@ -37,7 +37,7 @@ def completed(server: ServerProcess, *words: str, shell: str = "bash") -> list[s
 
 
 def completes(server: ServerProcess, words: list[str], expected: list[str]) -> None:
-    """Where much else runs, the server may not answer within the second that a completion waits: ask again."""
+    """On a busy machine, the server may not answer within the timeout of a completion: retry."""
     found: list[list[str]] = []
 
     def look() -> bool:
@@ -57,7 +57,7 @@ def session(server: ServerProcess, tmp_path: Path) -> str:
 
 
 @pytest.mark.full
-def test_words_of_the_command_line_are_completed(server: ServerProcess) -> None:
+def test_commands_and_options_are_completed(server: ServerProcess) -> None:
     assert completed(server, "arch") == ["archive"]
     assert {"chat", "queue", "completion"} <= set(completed(server, ""))
     assert completed(server, "queue", "w") == ["withdraw"]
@@ -70,7 +70,7 @@ def test_words_of_the_command_line_are_completed(server: ServerProcess) -> None:
 
 
 @pytest.mark.full
-def test_what_only_the_server_knows_is_completed(server: ServerProcess, session: str) -> None:
+def test_values_from_the_server_are_completed(server: ServerProcess, session: str) -> None:
     for words, expected in (
         (["show", ""], ["last", session]),
         (["queue", "list", ""], ["last", session]),
@@ -95,12 +95,12 @@ def test_what_only_the_server_knows_is_completed(server: ServerProcess, session:
 
 
 @pytest.mark.full
-def test_without_an_answer_nothing_is_completed_and_nothing_said(server: ServerProcess) -> None:
+def test_without_a_response_nothing_is_completed_and_no_error_shown(server: ServerProcess) -> None:
     server.kill()
     assert completed(server, "show", "") == []
     began = time.monotonic()
     assert completed(server, "--url", BLACK_HOLE, "show", "") == []
-    assert time.monotonic() - began < NOTICED_S, "it is waited for a second, not for a connection"
+    assert time.monotonic() - began < NOTICED_S, "the timeout is a second, not that of a connection"
 
 
 @pytest.mark.full

@@ -1,4 +1,4 @@
-"""`perdure config` and the Python client: an option is set when they say so, and what is refused is an error."""
+"""`perdure config` and the Python clients: setting options, and errors."""
 
 import json
 
@@ -28,14 +28,14 @@ def test_options_are_listed_and_set(server: ServerProcess, session: str) -> None
         ["effort", "normal"],
     ]
     changed = server.run("config", "last", "model", "rehearsal-2")
-    assert (changed.returncode, changed.stdout) == (0, "model is rehearsal-2 now.\n")
+    assert (changed.returncode, changed.stdout) == (0, "Set model to rehearsal-2.\n")
     answer = json.loads(server.run("config", session, "effort", "high", "--json").stdout)
     assert (answer["value"], answer["applied"]) == ("high", True)
     shown = json.loads(server.run("config", session, "--json").stdout)["config_options"]
     assert [option["currentValue"] for option in shown] == ["ask", "rehearsal-2", "high"]
 
 
-def test_what_is_refused_is_said(server: ServerProcess, session: str) -> None:
+def test_a_refused_option_is_reported(server: ServerProcess, session: str) -> None:
     for option, value, words in (
         ("model", "nonsense", "rehearsal-1, rehearsal-2"),
         ("effort", "unavailable", "The agent refused it: effort was not set"),
@@ -45,13 +45,13 @@ def test_what_is_refused_is_said(server: ServerProcess, session: str) -> None:
     assert server.run("config", session, "model").returncode == 2
 
 
-def test_an_agent_that_is_not_running_gets_it_later(server: ServerProcess) -> None:
+def test_an_option_for_an_agent_that_is_not_running_is_applied_later(server: ServerProcess) -> None:
     with server.client() as client:
         made = client.create_session(agent="rehearsal-resume")["id"]
     listed = server.run("config", made)
-    assert "has not said yet" in listed.stdout + listed.stderr
+    assert "Not known yet" in listed.stdout + listed.stderr
     answer = server.run("config", made, "model", "rehearsal-2")
-    assert answer.returncode == 0 and "gets it when it starts" in answer.stdout
+    assert answer.returncode == 0 and "takes effect when the agent starts" in answer.stdout
 
 
 async def test_the_clients_return_the_value_or_raise(server: ServerProcess, session: str) -> None:

@@ -1,4 +1,4 @@
-"""Deciding on an edit in a terminal and in a pipe: what it would change is there before, what it changed after."""
+"""Deciding on an edit, in a terminal and in a pipe: the diff is shown before and after."""
 
 from collections.abc import Iterator
 
@@ -18,14 +18,14 @@ def chat(server: ServerProcess) -> Iterator[Terminal]:
 
 
 def asking(server: ServerProcess, text: str) -> str:
-    """A session that waits for an answer."""
+    """A session that is waiting for an answer."""
     with server.client() as client:
         session = str(client.send(text, workdir=str(server.folder))["session_id"])
         eventually(lambda: bool(client.prompts(session)), "it asks")
     return session
 
 
-def test_a_change_is_shown_folded_before_the_decision_and_whole_on_ctrl_o(
+def test_a_change_is_shown_folded_before_the_decision_and_in_full_on_ctrl_o(
     server: ServerProcess, chat: Terminal
 ) -> None:
     (server.folder / "notes.txt").write_text("\tfirst\nlast\n")
@@ -79,7 +79,7 @@ def test_an_empty_line_leaves_a_prompt_open(server: ServerProcess) -> None:
     with Terminal(server.command("answer", session), server.environment, server.folder) as terminal:
         terminal.wait("answer>")
         terminal.enter("")
-        terminal.wait("Still open. Answer it with: perdure --data")
+        terminal.wait("Still open. Answer later with: perdure --data")
         assert terminal.wait_end() == 0
     with Terminal(server.command("answer", session), server.environment, server.folder) as terminal:
         terminal.wait("answer>")
@@ -101,7 +101,7 @@ def test_a_pipe_gets_all_of_a_change_without_colour(server: ServerProcess) -> No
 
 
 @pytest.mark.full
-def test_send_and_watch_show_a_change_in_short_and_with_full_whole(server: ServerProcess) -> None:
+def test_send_and_watch_shorten_a_change_unless_full_is_given(server: ServerProcess) -> None:
     where = ("--workdir", str(server.folder))
     message = "edit notes.txt\ntool Bash one\nsay done"
     sent = server.run("send", "--new", *where, "--wait", message)

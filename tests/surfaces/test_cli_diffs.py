@@ -1,4 +1,4 @@
-"""Diffs in a terminal: exactly the change, at any width, and nothing that could do something to the terminal."""
+"""Diffs in a terminal: exactly the change, at any width, without control characters."""
 
 import re
 
@@ -9,8 +9,8 @@ from rich.cells import cell_len
 
 from perdure.core.proposed_edits import hunks, lines_of
 from perdure.surfaces.cli.diffs import NO_NEWLINE, FileDiff, counts, file_diffs
-from perdure.surfaces.cli.output import safe
 from perdure.surfaces.cli.rows import Row, fold_end, fold_middle, lay_out, visible
+from perdure.surfaces.short_text import safe
 
 SOME_LINES = ["a", "b", "\tc", "\t\td", "  e", "f  ", "", "é漢🙂", "\x1b[2Jg", "\u202eh", "-", "+", " ", "\\ x"]
 texts = st.one_of(
@@ -27,7 +27,7 @@ def shown_lines(text: str) -> list[str]:
 
 
 def rebuilt(diff: FileDiff, old: str) -> list[str]:
-    """The new lines, made from the old ones by the numbers and signs that are shown."""
+    """The new lines, reconstructed from the old ones and the shown numbers and marks."""
     before, removed, added = shown_lines(old), set(), {}
     for row in diff.rows:
         if row.text in ("...", NO_NEWLINE) and row.style == "dim":
@@ -49,7 +49,7 @@ def rebuilt(diff: FileDiff, old: str) -> list[str]:
 @given(texts, texts)
 @example("a\n", "a")
 @example("\ta\n", "    a\n")
-def test_what_is_shown_is_exactly_the_change(old: str, new: str) -> None:
+def test_rows_show_exactly_the_change(old: str, new: str) -> None:
     [diff] = file_diffs([{"path": "a.py", "old_text": old, "new_text": new, "line": 1}])
     assert rebuilt(diff, old) == shown_lines(new)
     both = bool(old) and bool(new)
@@ -59,13 +59,13 @@ def test_what_is_shown_is_exactly_the_change(old: str, new: str) -> None:
 
 @given(texts, texts)
 def test_a_change_in_several_places_has_the_numbers_of_the_file(old: str, new: str) -> None:
-    """Compared alone, a place may pair its lines in another way than the whole file does; the outcome is the same."""
+    """A separate hunk may pair lines differently than the whole file; the result is the same."""
     for placed in file_diffs(hunks("a", old, new)):
         assert rebuilt(placed, old) == shown_lines(new)
 
 
 @given(texts, texts, st.integers(20, 130), st.booleans())
-def test_at_any_width_lines_fit_and_indentation_and_every_character_are_kept(
+def test_at_any_width_lines_fit_and_keep_their_indentation_and_every_character(
     old: str, new: str, columns: int, colour: bool
 ) -> None:
     [diff] = file_diffs([{"path": "a.py", "old_text": old, "new_text": new, "line": 98}])
@@ -86,7 +86,7 @@ def test_at_any_width_lines_fit_and_indentation_and_every_character_are_kept(
             assert text.split() == row.text.split()
 
 
-def test_tabs_and_blanks_at_the_end_are_visible_where_they_are_all_that_changed() -> None:
+def test_tabs_and_trailing_blanks_are_visible_if_nothing_else_changed() -> None:
     [diff] = file_diffs([{"path": "a", "old_text": "\tx = 1\ny\n", "new_text": "    x = 1\ny  \n", "line": 1}])
     assert lay_out(diff.rows, 80, colour=False) == ["  1 -→   x = 1", "  2 -y", "  1 +    x = 1", "  2 +y··"]
     assert lay_out(diff.rows, None, colour=False) == ["  1 -\tx = 1", "  2 -y", "  1 +    x = 1", "  2 +y  "]
@@ -94,14 +94,14 @@ def test_tabs_and_blanks_at_the_end_are_visible_where_they_are_all_that_changed(
     assert lay_out(plain.rows, 80, colour=False) == ["  1 -    x = 1", "  1 +    x = 2"]
 
 
-def test_line_ends_of_windows_are_shown_only_where_they_change() -> None:
+def test_windows_line_endings_are_shown_only_where_they_change() -> None:
     [same] = file_diffs([{"path": "a", "old_text": "x\r\ny\r\n", "new_text": "x\r\nz\r\n"}])
     assert [row.text for row in same.rows] == ["x", "y", "z"]
     [changed] = file_diffs([{"path": "a", "old_text": "x\ny\n", "new_text": "x\r\ny\n"}])
     assert [row.text for row in changed.rows] == ["x", "x\\u{d}", "y"]
 
 
-def test_a_passage_without_line_numbers_has_marks_and_no_empty_column() -> None:
+def test_a_change_without_line_numbers_has_marks_and_no_empty_column() -> None:
     [diff] = file_diffs([{"path": "a", "old_text": "hello", "new_text": "goodbye"}])
     assert lay_out(diff.rows, 80, colour=False) == ["  -hello", "  +goodbye"]
     assert lay_out(diff.rows, 80, colour=True) == ["\x1b[31m  -hello\x1b[0m", "\x1b[32m  +goodbye\x1b[0m"]
@@ -109,13 +109,13 @@ def test_a_passage_without_line_numbers_has_marks_and_no_empty_column() -> None:
     assert counts([{"path": "a", "old_text": "x", "new_text": "x"}]) == ""
 
 
-def test_a_file_that_is_replaced_without_being_shown_says_so_before_its_new_text() -> None:
+def test_a_replaced_file_with_unknown_old_text_says_so_before_its_new_text() -> None:
     entry = {"path": "a", "old_text": None, "new_text": "two\n"}
     [new], [there] = file_diffs([entry]), file_diffs([{**entry, "overwrites": True}])
     assert there.rows[1:] == new.rows and there.rows[0].text.startswith("The file exists.")
 
 
-def test_a_long_line_goes_on_below_itself_with_an_empty_gutter() -> None:
+def test_a_long_line_wraps_with_an_empty_gutter() -> None:
     row = Row("x" * 50, "added", "  12 +")
     assert lay_out([row], 40, colour=False) == ["  12 +" + "x" * 33, "      " + "x" * 17]
 
@@ -135,5 +135,5 @@ def test_folding_says_how_many_lines_are_left_out(count: int, room: int, first: 
 
 
 @pytest.mark.parametrize("text", ["\x1b]0;title\x07", "\x9b31m", "a\rb", "\u202ereversed\u2066", "zero\u200bwidth"])
-def test_characters_that_can_not_be_seen_are_written_out(text: str) -> None:
+def test_invisible_characters_are_written_out(text: str) -> None:
     assert safe(visible(text)) == visible(text) != text and "\\u{" in visible(text)

@@ -18,23 +18,25 @@ from perdure.surfaces.cli import terms
 from perdure.surfaces.cli.messages import send_command
 from perdure.surfaces.cli.output import paragraph
 from perdure.surfaces.client import Problem
-from perdure.surfaces.http import bodies
+from perdure.surfaces.http.routes import ENDPOINTS
 from perdure.surfaces.mcp import server as mcp_server
 from tests.surfaces.conftest import ServerProcess
 
 SOURCE = Path(config.__file__).parent
 ELSEWHERE = {
-    **dict.fromkeys(("diane.py", "teamhq.py", "open_design.py", "tool_results.py"), "other programs' APIs"),
-    **dict.fromkeys(("head.py", "streams.py", "cors.py"), "how a request is written, which is the client's work"),
+    **dict.fromkeys(("diane.py", "teamhq.py", "open_design.py", "open_design_answers.py"), "other programs' APIs"),
+    **dict.fromkeys(
+        ("request_headers.py", "streams.py", "cors.py"), "how requests are encoded, which is the client's task"
+    ),
 }
-"""Modules whose refusals no command meets."""
+"""Modules whose errors no command can get."""
 NOT_FOR_COMMANDS = (
     "A page of another origin",  # a browser
     "path must be a path of this server",  # tickets, which are for browsers
-    "The body is not valid JSON",  # the client's work
-    "format must be json or markdown",  # a choice of the command's own option
-    "fresh and forceFreshSession",  # the client sends one of them
-    "The project's kickoff has no {message}",  # quoted as it is in perdure.toml
+    "The body is not valid JSON",  # the client prevents it
+    "format must be json or markdown",  # the command's own option has fixed choices
+    "fresh and forceFreshSession",  # the client sends only one of them
+    "The project's kickoff has no {message}",  # quoted as in perdure.toml
 )
 SETTINGS = {
     field.name
@@ -43,9 +45,9 @@ SETTINGS = {
 }
 FIELDS = {
     field.encode_name
-    for kind in vars(bodies).values()
-    if isinstance(kind, type) and issubclass(kind, msgspec.Struct) and kind.__module__ == bodies.__name__
-    for field in msgspec.structs.fields(kind)
+    for endpoint in ENDPOINTS
+    if endpoint.body is not None
+    for field in msgspec.structs.fields(endpoint.body)
 } | {"group_by", "config_id"}
 HTTP = re.compile(
     r"\b(authorization|bearer|header|cookie|body|json|http/|problem\+json|post|get|/api/)|\b[45]\d\d\b", re.IGNORECASE
@@ -53,14 +55,14 @@ HTTP = re.compile(
 
 
 def wire_words(sentence: str) -> list[str]:
-    """What only somebody who writes requests would understand."""
+    """Words that only make sense to people who write HTTP requests."""
     own = {field for field in FIELDS if "_" in field} | {"workdir", "forceFreshSession"}
     words = re.findall(r"(?<![\w-])[A-Za-z_]+(?![\w-])", sentence)
     return [word for word in words if word in own - SETTINGS] + [found[0] for found in HTTP.finditer(sentence)]
 
 
 def text_of(node: ast.expr) -> str | None:
-    """A sentence as it is in the source, with X for each value in it."""
+    """A message from the source, with X for each value."""
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         return node.value
     if isinstance(node, ast.JoinedStr):
@@ -69,7 +71,7 @@ def text_of(node: ast.expr) -> str | None:
 
 
 def refusals() -> Iterator[tuple[str, str, list[str]]]:
-    """Every refusal in the source: code, sentence, and the fields that it is about."""
+    """Every refusal in the source: code, message and fields."""
     for path in sorted(SOURCE.rglob("*.py")):
         if path.name in ELSEWHERE:
             continue
@@ -84,24 +86,24 @@ def refusals() -> Iterator[tuple[str, str, list[str]]]:
             yield text_of(node.args[0]) or "slots_full", sentence, [text_of(field) or "X" for field in fields]
 
 
-def test_no_refusal_of_the_server_reaches_a_command_in_the_words_of_requests() -> None:
+def test_no_server_error_reaches_a_command_in_terms_of_the_api() -> None:
     found = list(refusals())
     assert len(found) > 60
     bare = [sentence for _, sentence, _ in found if wire_words(sentence)]
-    assert len(bare) > 8, "the API names fields, so there is something to do"
+    assert len(bare) > 8, "some refusals name fields, or the test checks nothing"
     with click.Context(send_command):
         for code, sentence, fields in found:
             shown = terms.refusal(Problem(400, code, sentence, {"fields": fields})).rpartition(" (")[0]
             assert not wire_words(shown), shown
 
 
-def test_no_refusal_reaches_an_mcp_client_with_a_header_or_an_option_of_requests() -> None:
+def test_no_server_error_reaches_an_mcp_client_with_headers_or_options() -> None:
     for code, sentence, fields in refusals():
         shown = mcp_server._sentence(Problem(400, code, sentence, {"fields": fields}))
         assert not HTTP.search(shown) and "when_busy" not in shown, shown
 
 
-def test_a_field_is_called_what_the_running_command_calls_it() -> None:
+def test_an_error_names_a_field_as_the_running_command_does() -> None:
     @click.command()
     @click.option("--since", "-s")
     @click.argument("path")
@@ -118,7 +120,7 @@ def test_a_field_is_called_what_the_running_command_calls_it() -> None:
 
 
 @pytest.mark.parametrize("facts", [{"fields": None}, {"fields": "workdir"}, {"fields": [7, "", "["]}, {}])
-def test_odd_facts_of_another_server_change_nothing(facts: dict[str, object]) -> None:
+def test_unexpected_error_details_from_another_server_are_ignored(facts: dict[str, object]) -> None:
     assert terms.refusal(Problem(400, "invalid", "workdir is odd.", facts)) == "workdir is odd. (invalid)"
 
 
@@ -136,27 +138,25 @@ ADDRESSES = [
 
 
 @pytest.mark.parametrize("url", ADDRESSES, ids=repr)
-def test_a_bad_url_is_one_sentence(url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_bad_url_is_one_message(url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["--data", str(tmp_path), "sessions", "--url", url]) == 2
     said = capsys.readouterr().err
-    assert (
-        said.startswith(f"perdure: --url {url.rstrip('/')!r} is not the address of a server.") and said.count("\n") == 1
-    )
+    assert said.startswith(f"perdure: --url {url.rstrip('/')!r} is not a valid server URL.") and said.count("\n") == 1
 
 
-def test_a_token_that_can_not_be_one_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_invalid_token_is_one_message(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["sessions", "--url", "http://127.0.0.1:9", "--token", "a\nb"]) == 2
-    assert capsys.readouterr().err.startswith("perdure: --token has characters")
+    assert capsys.readouterr().err.startswith("perdure: --token contains invalid characters")
 
 
-def test_who_does_not_answer_is_looked_for_with_url(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_error_for_an_unreachable_server_suggests_checking_the_url(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["sessions", "--url", "http://127.0.0.1:9"]) == 3
     said = capsys.readouterr().err
-    assert said.startswith("perdure: No server answers at http://127.0.0.1:9. Check --url, or start the server there")
+    assert said.startswith("perdure: No server responds at http://127.0.0.1:9. Check --url, or start the server there")
 
 
 class Stranger(http.server.BaseHTTPRequestHandler):
-    """Another program, which answers every request with a page, or hangs up."""
+    """Another program, which answers every request with an HTML page, or hangs up."""
 
     def do_GET(self) -> None:
         if "hangs" in self.server.how:  # type: ignore[attr-defined]
@@ -166,11 +166,11 @@ class Stranger(http.server.BaseHTTPRequestHandler):
         self.wfile.write(b"<html>Welcome!</html>")
 
     def log_message(self, *_: object) -> None:
-        """It says nothing."""
+        """Silence the log."""
 
 
 @pytest.mark.parametrize("how", ["200", "404", "502", "hangs up"])
-def test_another_program_at_the_url_is_no_traceback(how: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_another_program_at_the_url_causes_no_traceback(how: str, capsys: pytest.CaptureFixture[str]) -> None:
     with http.server.HTTPServer(("127.0.0.1", 0), Stranger) as stranger:
         stranger.how = how  # type: ignore[attr-defined]
         threading.Thread(target=stranger.serve_forever, daemon=True).start()
@@ -178,9 +178,9 @@ def test_another_program_at_the_url_is_no_traceback(how: str, capsys: pytest.Cap
         stranger.shutdown()
     said = capsys.readouterr().err
     wanted = (
-        (3, "broke the connection before its answer came")
+        (3, "closed the connection before it responded")
         if how == "hangs up"
-        else (1, "is not a Perdure server. Check --url")
+        else (1, "is not from a Perdure server. Check --url")
     )
     assert code == wanted[0] and wanted[1] in said
     assert said.count("\n") == 1 and how not in said.replace(str(stranger.server_port), "")
@@ -189,8 +189,8 @@ def test_another_program_at_the_url_is_no_traceback(how: str, capsys: pytest.Cap
 def test_every_error_of_a_server_names_options_and_commands(server: ServerProcess, tmp_path: Path) -> None:
     assert server.run("send", "--new", "--message-id", "m1", "hang").returncode == 0
     for arguments, words in {
-        ("send", "last", "more"): "Send with --queue to wait for its end or with --interrupt",
-        ("rewind", "last", "1"): "Wait for its end, or interrupt it with `perdure abort SESSION`.",
+        ("send", "last", "more"): "Send with --queue to wait until it ends, or with --interrupt",
+        ("rewind", "last", "1"): "Wait until it ends, or interrupt it with `perdure abort SESSION`.",
         ("send", "--new", "--message-id", "m1", "another"): "This --message-id was used for another text.",
         ("send", "--kickoff"): "--kickoff needs a project",
         ("send", "--project", "none", "x"): "There is no project 'none'. `perdure projects` lists them.",
@@ -199,7 +199,7 @@ def test_every_error_of_a_server_names_options_and_commands(server: ServerProces
         ("usage", "--since", "yesterday"): "--since must be a day",
         ("config", "last", "speed", "high"): "OPTION must be one of",
         ("model", "last", "nonsense"): "MODEL must be one of",
-        ("show", "s_none"): "`perdure sessions` lists them.",
+        ("show", "s_none"): "`perdure sessions` lists all sessions.",
         ("fork", "last", "9"): "There is no turn 9",
     }.items():
         said = server.run(*arguments)
@@ -209,29 +209,29 @@ def test_every_error_of_a_server_names_options_and_commands(server: ServerProces
     server.run("abort", "last")
 
 
-def test_who_has_no_token_is_asked_for_it_with_an_option(server: ServerProcess, tmp_path: Path) -> None:
+def test_a_missing_token_names_the_option(server: ServerProcess, tmp_path: Path) -> None:
     for token in ((), ("--token", "wrong")):
         said = server.run("--data", str(tmp_path), "sessions", "--url", server.url, *token)
         assert said.returncode == 1
-        assert "Give it with --token, or in PERDURE_TOKEN" in said.stderr
+        assert "Set --token or PERDURE_TOKEN" in said.stderr
         assert not wire_words(said.stderr), said.stderr
 
 
-def test_commands_are_named_as_they_are_typed_here(
+def test_commands_are_named_as_the_user_types_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("PERDURE_PROGRAM", "./run perdure")
     assert cli.main(["--data", str(tmp_path), "sessions"]) == 3
-    assert "Start it with `./run perdure serve`." in capsys.readouterr().err
+    assert "Start one with `./run perdure serve`." in capsys.readouterr().err
     assert cli.main(["send", "--when-busy"]) == 2
     assert "./run perdure send --help" in capsys.readouterr().err
     assert cli.main(["ls"]) == 2
     assert "Did you mean `./run perdure sessions`?" in capsys.readouterr().err
     assert cli.main(["no-such-command"]) == 2
-    assert "`./run perdure --help` lists all." in capsys.readouterr().err
+    assert "`./run perdure --help` lists all commands." in capsys.readouterr().err
     assert cli.main(["projects", "add", "--help"]) == 0
     shown = " ".join(capsys.readouterr().out.split())
-    assert "Usage: ./run perdure projects add" in shown and "`./run perdure send --project PROJECT` begins" in shown
+    assert "Usage: ./run perdure projects add" in shown and "`./run perdure send --project PROJECT` starts" in shown
     assert "see `./run perdure send --kickoff`" in shown
     once = terms.as_typed("perdure: see `perdure show last`, /srv/perdure and perdure.toml")
     assert once == "perdure: see `./run perdure show last`, /srv/perdure and perdure.toml"

@@ -1,4 +1,4 @@
-"""`perdure export` and `perdure import`: sessions leave a server as files and come to another one, whole and once."""
+"""`perdure export` and `perdure import`: moving sessions between servers as files, complete and only once."""
 
 import base64
 import json
@@ -33,14 +33,14 @@ OLD: Json = {
 
 @pytest.fixture
 def other(servers: SharedServers, tmp_path: Path) -> Iterator[ServerProcess]:
-    """A second server, with nothing in it."""
+    """A second, empty server."""
     with servers.borrowed(ServerProcess, CONFIG) as process:
         process.folder = tmp_path
         yield process
 
 
 def said(client: Client, text: str, session: str | None = None, **how: Any) -> str:
-    """Send a message, wait for its turn; the session."""
+    """Send a message and wait for its turn. Returns the session."""
     sent = client.send(text, session, **how)
     stream = client.events(sent["session_id"], sent["seq"] - 1)
     for event in stream:
@@ -50,18 +50,18 @@ def said(client: Client, text: str, session: str | None = None, **how: Any) -> s
 
 
 def shown(client: Client, session: str) -> list[Any]:
-    """What a person reads of a session, turn by turn."""
+    """What a user reads of a session, turn by turn."""
     found = []
     for turn in client.transcript(session)["turns"]:
         fixed = {key: turn[key] for key in ("turn", "agent", "started_at", "ended_at", "duration_ms", "stop_reason")}
-        # An edited message is taken as it is now; when it was edited is known where it was.
+        # An import has the current text of an edited message, but not the time of the edit.
         message = {key: value for key, value in turn["message"].items() if key != "edited_at"}
         found.append((fixed, message, turn["parts"]))
     return found
 
 
 def teamhq_files(folder: Path, *events: tuple[str, Json], **fields: Any) -> Path:
-    """A session as TeamHQ keeps it."""
+    """A session in TeamHQ's format."""
     metadata = {**OLD, **fields}
     place = folder / str(metadata["projectId"])
     place.mkdir(parents=True, exist_ok=True)
@@ -74,11 +74,11 @@ def teamhq_files(folder: Path, *events: tuple[str, Json], **fields: Any) -> Path
     return place / f"{metadata['id']}.ndjson"
 
 
-# There and back -------------------------------------------------------------------------------------------------------
+# Export and import ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.full
-def test_sessions_move_to_another_server_and_go_on_there(
+def test_sessions_move_to_another_server_and_continue_there(
     server: ServerProcess, other: ServerProcess, tmp_path: Path
 ) -> None:
     files, site = tmp_path / "files", tmp_path / "site"
@@ -96,7 +96,7 @@ def test_sessions_move_to_another_server_and_go_on_there(
         second = said(client, "crash 3", parent=first)
         client.stop(second)
         done = server.run("export", "--folder", str(files))
-        assert (done.returncode, done.stdout) == (0, f"Wrote 2 sessions into {files}.\n")
+        assert (done.returncode, done.stdout) == (0, f"Exported 2 sessions to {files}.\n")
         assert sorted(str(path.relative_to(files)) for path in files.rglob("*.*")) == sorted(
             [f"site/{first}.json", f"site/{first}.ndjson", f"no-project/{second}.json", f"no-project/{second}.ndjson"]
         )
@@ -119,7 +119,7 @@ def test_sessions_move_to_another_server_and_go_on_there(
         assert len(there.transcript(first)["turns"]) == 3
 
 
-def test_only_named_sessions_or_those_of_a_project_are_written(server: ServerProcess, tmp_path: Path) -> None:
+def test_an_export_can_be_limited_to_named_sessions_or_a_project(server: ServerProcess, tmp_path: Path) -> None:
     with server.client() as client:
         site = tmp_path / "site"
         site.mkdir()
@@ -134,9 +134,7 @@ def test_only_named_sessions_or_those_of_a_project_are_written(server: ServerPro
     assert not list((tmp_path / "read").rglob("*.json"))
 
 
-def test_a_session_is_written_from_afar_and_replaces_what_was_written_before(
-    server: ServerProcess, tmp_path: Path
-) -> None:
+def test_a_session_is_exported_remotely_and_replaces_an_earlier_export(server: ServerProcess, tmp_path: Path) -> None:
     with server.client() as client:
         session = said(client, "say one")
         afar = ("--url", server.url, "--token", server.token, "--data", str(tmp_path / "none"))
@@ -166,7 +164,7 @@ def test_a_session_keeps_its_options_where_its_agent_is_the_same(
         assert (taken["agent"], taken["model"], taken["mode"], taken["config"]) == ("rehearsal-stream", None, None, {})
 
 
-def test_a_turn_that_runs_while_it_is_written_has_failed_where_it_is_read(
+def test_a_turn_that_was_running_during_the_export_is_imported_as_failed(
     server: ServerProcess, other: ServerProcess, tmp_path: Path
 ) -> None:
     with server.client() as client, other.client() as there:
@@ -184,14 +182,14 @@ def test_a_turn_that_runs_while_it_is_written_has_failed_where_it_is_read(
         said(there, "recall", session)
 
 
-def test_questions_go_with_their_answers_and_one_that_waits_is_asked_by_nobody_any_more(
+def test_answered_questions_are_exported_and_an_open_one_is_not_asked_again(
     server: ServerProcess, other: ServerProcess, tmp_path: Path
 ) -> None:
     with server.client() as client, other.client() as there:
         session = asking(client, "ask Which colour? | Red | Blue")
         [prompt] = client.prompts(session)
         client.answer(session, prompt["prompt_id"], {"answers": {prompt["questions"][0]["question_id"]: "Blue"}})
-        # From the beginning: it may be over before anybody looks.
+        # From the beginning, because it may end before the command looks.
         stream = client.events(session, 0)
         next(event for event in stream if event.type == "turn_end")
         stream.close()
@@ -208,7 +206,7 @@ def test_questions_go_with_their_answers_and_one_that_waits_is_asked_by_nobody_a
 
 
 def asking(client: Client, text: str, session: str | None = None) -> str:
-    """Send a message and wait until its turn asks something; the session."""
+    """Send a message and wait for a prompt. Returns the session."""
     sent = client.send(text, session)
     stream = client.events(sent["session_id"], sent["seq"] - 1)
     next(event for event in stream if event.type == "pending_prompt")
@@ -216,7 +214,9 @@ def asking(client: Client, text: str, session: str | None = None) -> str:
     return str(sent["session_id"])
 
 
-def test_files_that_came_with_a_message_go_with_it(server: ServerProcess, other: ServerProcess, tmp_path: Path) -> None:
+def test_attachments_are_exported_with_their_message(
+    server: ServerProcess, other: ServerProcess, tmp_path: Path
+) -> None:
     given = [{"name": "a.txt", "data": base64.b64encode(b"hello").decode()}, {"path": "/srv/notes.txt"}]
     with server.client() as client, other.client() as there, client.connect() as http:
         session = said(client, "say one")
@@ -236,22 +236,22 @@ def test_files_that_came_with_a_message_go_with_it(server: ServerProcess, other:
     "arguments",
     [(), ("a", "b"), ("a", "--project", "x"), ("--folder", "x", "-o", "y"), ("--folder", "x", "--format", "json")],
 )
-def test_an_export_that_says_two_things_is_a_usage_error(server: ServerProcess, arguments: tuple[str, ...]) -> None:
+def test_conflicting_export_options_are_a_usage_error(server: ServerProcess, arguments: tuple[str, ...]) -> None:
     assert server.run("export", *arguments).returncode == 2
 
 
-def test_a_folder_that_can_not_be_written_is_told(server: ServerProcess, tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_is_reported(server: ServerProcess, tmp_path: Path) -> None:
     with server.client() as client:
         said(client, "say one")
     (tmp_path / "file").write_text("in the way")
     done = server.run("export", "--folder", str(tmp_path / "file"))
-    assert done.returncode == 1 and "can't be written" in done.stderr
+    assert done.returncode == 1 and "Can't write" in done.stderr
 
 
 # TeamHQ's files -------------------------------------------------------------------------------------------------------
 
 
-def test_sessions_of_teamhq_are_read_old_and_new(server: ServerProcess, tmp_path: Path) -> None:
+def test_old_and_new_teamhq_sessions_are_imported(server: ServerProcess, tmp_path: Path) -> None:
     files, site = tmp_path / "files", tmp_path / "site"
     site.mkdir()
     teamhq_files(files, ("system", {"message": "Session started"}), ("assistant_text", {"text": "Hello."}))
@@ -281,7 +281,7 @@ def test_sessions_of_teamhq_are_read_old_and_new(server: ServerProcess, tmp_path
         assert {entry["id"]: entry["status"] for entry in listed} == {"3f2c9a": "completed", "idle-1": "running"}
 
 
-def test_the_folder_of_one_project_is_read_too(server: ServerProcess, tmp_path: Path) -> None:
+def test_the_folder_of_a_single_project_can_be_imported(server: ServerProcess, tmp_path: Path) -> None:
     teamhq_files(tmp_path / "files")
     done = server.run("import", str(tmp_path / "files" / "site"), "--without-project", "--agent", "rehearsal-stream")
     assert done.returncode == 0, done.stderr
@@ -290,10 +290,12 @@ def test_the_folder_of_one_project_is_read_too(server: ServerProcess, tmp_path: 
     assert (found["project"], found["agent"], found["turn_count"]) == (None, "rehearsal-stream", 0)
 
 
-# What is broken -------------------------------------------------------------------------------------------------------
+# Broken files ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_broken_file_is_named_with_its_line_and_the_others_go_on(server: ServerProcess, tmp_path: Path) -> None:
+def test_a_broken_file_is_named_with_its_line_and_the_others_are_imported(
+    server: ServerProcess, tmp_path: Path
+) -> None:
     files = tmp_path / "files"
     good = ("assistant_text", {"text": "fine"})
     teamhq_files(files, good, id="good")
@@ -305,13 +307,13 @@ def test_a_broken_file_is_named_with_its_line_and_the_others_go_on(server: Serve
     renamed = teamhq_files(files, good, id="before").with_suffix(".json")
     renamed.rename(renamed.with_name("after.json"))
     done = server.run("import", str(files), "--without-project")
-    assert (done.returncode, done.stdout) == (1, "1 session imported, 4 refused.\n")
+    assert (done.returncode, done.stdout) == (1, "1 session imported, 4 rejected.\n")
     problems = done.stderr.splitlines()
     assert len(problems) == 4
     assert any(f"{torn}, line 2: not valid JSON" in line for line in problems)
     assert any(f"{empty}: not valid JSON" in line for line in problems)
-    assert any("alone.ndjson: it can't be read" in line for line in problems)
-    assert any("id is 'before', but the file is called 'after'" in line for line in problems)
+    assert any("alone.ndjson: can't read the file" in line for line in problems)
+    assert any("the id is 'before', but the file is named 'after'" in line for line in problems)
     assert sum("import again" in line for line in problems) == 3
     torn.write_text("".join(torn.read_text().splitlines(keepends=True)[:1]))
     again = server.run("import", str(files), "--without-project", "--json")
@@ -324,7 +326,7 @@ def test_a_broken_file_is_named_with_its_line_and_the_others_go_on(server: Serve
     }
 
 
-def test_a_project_that_is_not_here_is_told_and_can_be_replaced(server: ServerProcess, tmp_path: Path) -> None:
+def test_a_missing_project_is_reported_and_can_be_replaced(server: ServerProcess, tmp_path: Path) -> None:
     files = tmp_path / "files"
     teamhq_files(files)
     done = server.run("import", str(files))
@@ -342,25 +344,25 @@ def test_a_dry_run_reads_everything_and_changes_nothing(server: ServerProcess, t
     teamhq_files(files)
     teamhq_files(files, id="not a name")
     done = server.run("import", str(files), "--without-project", "--dry-run")
-    assert (done.returncode, done.stdout) == (1, "1 session can be imported, 1 refused.\n")
+    assert (done.returncode, done.stdout) == (1, "1 session can be imported, 1 rejected.\n")
     with server.client() as client:
         assert client.sessions()["sessions"] == []
     server.run("import", str(files), "--without-project")
     done = server.run("import", str(files), "--without-project", "--dry-run")
-    assert done.stdout == "0 sessions can be imported, 1 already there, 1 refused.\n"
+    assert done.stdout == "0 sessions can be imported, 1 already there, 1 rejected.\n"
 
 
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
-        (("nothing-here",), 1, "is not a folder"),
-        (("{empty}",), 1, "has no sessions"),
+        (("nothing-here",), 1, "There is no folder"),
+        (("{empty}",), 1, "contains no sessions"),
         (("{empty}", "--project", "x", "--without-project"), 2, "not both"),
         (("{files}", "--project", "x"), 1, "There is no project 'x'"),
         (("{files}", "--agent", "x"), 1, "There is no agent 'x'"),
     ],
 )
-def test_an_import_that_can_not_begin_says_why(
+def test_an_import_that_cannot_start_says_why(
     server: ServerProcess, tmp_path: Path, arguments: tuple[str, ...], code: int, words: str
 ) -> None:
     empty, files = tmp_path / "empty", tmp_path / "files"
@@ -371,11 +373,11 @@ def test_an_import_that_can_not_begin_says_why(
 
 
 CONTROLS = "\x1b[2J\x1b]0;title\x07\x9b31m\x9d0;x\x9c\x7f\x08\u202e"
-"""Clear the screen, name the window, colours in the second set, and text that runs backwards."""
+"""Clear the screen, set the title, C1 colours, and bidi text."""
 
 
 @pytest.mark.parametrize("how", ["ndjson", "json", "markdown"])
-def test_an_export_to_a_terminal_has_nothing_that_a_terminal_obeys(server: ServerProcess, how: str) -> None:
+def test_an_export_to_a_terminal_has_no_control_characters(server: ServerProcess, how: str) -> None:
     with server.client() as client:
         session = said(client, f"say before {CONTROLS}after")
     shown = on_a_terminal(server, "export", session, "--format", how)
@@ -391,7 +393,7 @@ def test_an_export_to_a_terminal_has_nothing_that_a_terminal_obeys(server: Serve
     )
 
 
-def test_json_on_a_terminal_has_nothing_that_a_terminal_obeys(server: ServerProcess) -> None:
+def test_json_on_a_terminal_has_no_control_characters(server: ServerProcess) -> None:
     with server.client() as client:
         session = said(client, f"say before {CONTROLS}after")
     shown = on_a_terminal(server, "show", session, "--json")
@@ -400,7 +402,7 @@ def test_json_on_a_terminal_has_nothing_that_a_terminal_obeys(server: ServerProc
 
 
 def on_a_terminal(server: ServerProcess, *arguments: str) -> str:
-    """All that a command writes where stdout is a terminal."""
+    """The output of a command whose stdout is a terminal."""
     ours, terminal = pty.openpty()
     with subprocess.Popen(
         server.command(*arguments), stdin=terminal, stdout=terminal, env=server.environment, cwd=server.folder
@@ -411,7 +413,7 @@ def on_a_terminal(server: ServerProcess, *arguments: str) -> str:
             while data := os.read(ours, 65536):
                 written += data
         except OSError:
-            pass  # a terminal that nobody has open ends with an error
+            pass  # reading from a closed terminal fails
         assert process.wait(60) == 0
     os.close(ours)
     return written.decode()

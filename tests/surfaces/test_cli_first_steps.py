@@ -1,4 +1,4 @@
-"""What people type in their first hour, with habits from other tools: it works, or the answer says what to type."""
+"""What new users type, with habits from other tools: it works, or the error says what to type."""
 
 import json
 
@@ -16,21 +16,21 @@ from tests.surfaces.terminal import Terminal
         (("version",), "Did you mean `perdure --version`?"),
         (("approve",), "Did you mean `perdure answer`?"),
         (("agents", "tst", "codex"), "No such command 'tst'. Did you mean `perdure agents test`?"),
-        (("watch",), "Missing argument 'SESSION'. Give the id of a session, a beginning of one, or `last`."),
+        (("watch",), "Missing argument 'SESSION'. Give a session id, a unique prefix of one, or `last`."),
         (("send", "lst", "say hi"), "Did you mean `last` by 'lst'? If it is part of the message, add --new."),
-        (("chat", "fix the bug"), "Enter a message in the chat, or send it: perdure send --wait TEXT"),
+        (("chat", "fix the bug"), "Type messages in the chat, or use: perdure send --wait TEXT"),
         (("chat", "--continue", "s_1"), "Give SESSION or --continue, not both."),
-        (("chat", "last", "--model", "opus"), "--model and --mode are for a new session"),
+        (("chat", "last", "--model", "opus"), "--model and --mode are only for a new session"),
     ],
 )
-def test_a_mistake_is_answered_with_what_to_type(
+def test_the_error_for_a_mistake_says_what_to_type(
     capsys: pytest.CaptureFixture[str], typed: tuple[str, ...], answer: str
 ) -> None:
     assert main(typed) == 2
     assert answer in capsys.readouterr().err
 
 
-def test_chat_continues_the_last_session_and_begins_one_with_a_model(server: ServerProcess) -> None:
+def test_chat_starts_a_session_with_a_model_and_continues_the_last_one(server: ServerProcess) -> None:
     begun = server.run("chat", "--model", "rehearsal-2", stdin="say first\n")
     assert begun.stdout == "first\n"
     assert server.run("chat", "-c", stdin="say second\n").stdout == "second\n"
@@ -39,7 +39,7 @@ def test_chat_continues_the_last_session_and_begins_one_with_a_model(server: Ser
         assert (session["turn_count"], session["model"]) == (2, "rehearsal-2")
 
 
-def test_last_is_continued_also_after_a_run_whose_session_has_ended(server: ServerProcess) -> None:
+def test_last_skips_the_ended_session_of_a_run(server: ServerProcess) -> None:
     session = server.run("send", "--new", "say first").stdout.strip()
     server.wait_idle(session)
     assert server.run("run", "say aside").stdout == "aside\n"
@@ -59,21 +59,21 @@ def test_the_chats_header_and_status_name_the_model_that_was_given(server: Serve
 
 
 def waiting(server: ServerProcess, text: str) -> str:
-    """A session that waits for an answer."""
+    """A session that is waiting for an answer."""
     session = server.run("send", "--new", text).stdout.strip()
     server.wait(session, lambda shown: bool(shown["pending_prompts"]))
     return session
 
 
-def test_answer_finds_the_one_session_that_waits(server: ServerProcess) -> None:
+def test_answer_finds_the_only_session_that_is_waiting(server: ServerProcess) -> None:
     none = server.run("answer", "--allow")
-    assert (none.returncode, none.stderr) == (1, "perdure: No session waits for an answer. (prompt_resolved)\n")
+    assert (none.returncode, none.stderr) == (1, "perdure: No session is waiting for an answer. (prompt_resolved)\n")
     first = waiting(server, "permit Deploy")
     assert server.run("answer", "--allow").stdout.startswith("Allowed: ")
     server.wait_idle(first)
     several = [waiting(server, "permit Deploy"), waiting(server, "permit Release")]
     asked = server.run("answer", "--allow")
-    assert asked.returncode == 2 and "2 sessions wait for an answer. Give the id of one:" in asked.stderr
+    assert asked.returncode == 2 and "2 sessions are waiting for an answer. Give the id of one:" in asked.stderr
     assert all(session in asked.stderr for session in several)
 
 
@@ -89,7 +89,7 @@ def test_answer_says_that_an_acp_agent_does_not_get_the_reason_and_how_to_send_i
 
 def test_a_run_that_was_denied_a_tool_says_how_to_allow_it(server: ServerProcess) -> None:
     done = server.run("run", "propose notes.txt 2")
-    assert "Denied. A run asks nobody: --allow Edit lets the agent do it." in done.stderr
+    assert "Denied. A run can't ask you: allow it with --allow Edit." in done.stderr
     assert "Always allow" not in done.stderr, "there is nothing to choose"
     assert "Edited notes.txt" in server.run("run", "--allow", "Edit", "propose notes.txt 2").stderr
 

@@ -1,4 +1,4 @@
-"""The commands that change a conversation or say what the next turn would do, against a real server."""
+"""Commands that change a conversation or explain the next turn, against a real server."""
 
 import json
 import re
@@ -9,7 +9,7 @@ import pytest
 from tests.surfaces.conftest import ROOT, ServerProcess
 from tests.surfaces.terminal import Terminal
 
-REPLAYED = "- The conversation was replayed to rehearsal: a fresh start was asked for.\n"
+REPLAYED = "- The conversation was replayed to rehearsal: a context restart was requested.\n"
 
 
 def session_with(server: ServerProcess, *texts: str) -> str:
@@ -27,21 +27,21 @@ def messages(server: ServerProcess, session: str) -> list[str]:
         return [turn["message"]["text"] for turn in client.transcript(session)["turns"]]
 
 
-def test_show_lists_the_newest_turns_and_says_that_there_are_more(server: ServerProcess) -> None:
+def test_show_lists_the_newest_turns_and_says_if_there_are_more(server: ServerProcess) -> None:
     session = session_with(server, "say one", "say two", "say three")
     some = server.run("show", session, "--limit", "2")
     assert re.findall(r"^(\d) +rehearsal", some.stdout, re.MULTILINE) == ["2", "3"]
-    assert some.stderr == "There are more than 2 turns; --limit shows more.\n"
+    assert some.stderr == "There are more than 2 turns; use --limit to see more.\n"
     every = server.run("show", session, "--limit", "3")
     assert re.findall(r"^(\d) +rehearsal", every.stdout, re.MULTILINE) == ["1", "2", "3"]
     assert every.stderr == ""
 
 
-def test_edit_names_a_turn_by_its_number_by_its_message_or_means_the_last_one(server: ServerProcess) -> None:
+def test_edit_accepts_a_turn_number_or_message_id_and_defaults_to_the_last_turn(server: ServerProcess) -> None:
     session = session_with(server, "say one", "say two")
     edited = server.run("edit", session[:9], "1", "say", "uno")
     assert edited.returncode == 0
-    assert f"The message of turn 1 has its new text. Its answer stays; `perdure retry {session} 1`" in edited.stdout
+    assert f"Changed the message of turn 1. The answer stays. `perdure retry {session} 1`" in edited.stdout
     assert server.run("edit", "last", "-", stdin="say 2\nsay 3").returncode == 0
     assert messages(server, session) == ["say uno", "say 2\nsay 3"]
     message_id = json.loads(server.run("show", "--json", session).stdout)["turns"][0]["message_id"]
@@ -63,13 +63,13 @@ def test_edit_without_a_text_opens_the_editor(server: ServerProcess) -> None:
     assert messages(server, session) == ["say one more"]
     with Terminal(server.command("edit", session), {**environment, "VISUAL": "true"}, server.folder) as terminal:
         assert terminal.wait_end() == 1
-        assert "Nothing was changed." in terminal.text
+        assert "Nothing changed." in terminal.text
 
 
-def test_edit_says_what_is_missing(server: ServerProcess) -> None:
+def test_edit_reports_what_is_missing(server: ServerProcess) -> None:
     session = session_with(server, "say one")
     nothing = server.run("edit", session, "1")
-    assert nothing.returncode == 2 and "Give a text" in nothing.stderr
+    assert nothing.returncode == 2 and "Give a TEXT" in nothing.stderr
     nowhere = server.run("edit", session, "7", "say seven")
     assert nowhere.returncode == 1 and f"There is no turn 7. `perdure show {session}` lists" in nowhere.stderr
     with server.client() as client:
@@ -78,7 +78,7 @@ def test_edit_says_what_is_missing(server: ServerProcess) -> None:
     assert "Send a message first." in server.run("retry", empty).stderr
 
 
-def test_rewind_says_what_was_dropped_and_show_still_has_it(server: ServerProcess) -> None:
+def test_rewind_lists_the_removed_turns_and_show_still_has_them(server: ServerProcess) -> None:
     session = session_with(server, "say one", "say two", "say three")
     rewound = server.run("rewind", "last", "2")
     assert rewound.stdout == (
@@ -97,22 +97,22 @@ def test_rewind_says_what_was_dropped_and_show_still_has_it(server: ServerProces
     assert json.loads(server.run("rewind", session, "1", "--json").stdout)["turns"] == []
 
 
-def test_show_has_nothing_rewound_where_nothing_was(server: ServerProcess) -> None:
+def test_show_reports_that_nothing_was_rewound(server: ServerProcess) -> None:
     session = session_with(server, "say one")
     shown = server.run("show", session, "--rewound")
-    assert (shown.stdout, shown.stderr) == ("", "All turns are part of the conversation.\n")
+    assert (shown.stdout, shown.stderr) == ("", "No turns were rewound.\n")
     assert server.run("show", session, "--rewound", "--markdown").returncode == 2
 
 
 @pytest.mark.full
-def test_retry_writes_the_answer_of_the_last_turn_or_of_the_one_that_is_named(server: ServerProcess) -> None:
+def test_retry_prints_the_new_answer_of_the_last_or_the_given_turn(server: ServerProcess) -> None:
     session = session_with(server, "say one", "say two")
     again = server.run("retry", "last")
     assert (again.returncode, again.stdout) == (0, "two\n")
-    assert again.stderr == f"perdure: Turn 2 is tried again.\n{REPLAYED}"
+    assert again.stderr == f"perdure: Retrying turn 2.\n{REPLAYED}"
     other = server.run("retry", session, "1", "--text", "-", "--agent", "rehearsal-stream", stdin="recall")
     assert other.stdout.splitlines() == ["recall 1", '- "recall"']
-    assert other.stderr == "perdure: Turn 1 is tried again. Turn 3 is no longer part of the conversation.\n"
+    assert other.stderr == "perdure: Retrying turn 1. Turn 3 is no longer part of the conversation.\n"
     events = [json.loads(line)["type"] for line in server.run("retry", session, "--json").stdout.splitlines()]
     assert (events[0], events[-1]) == ("user_message", "turn_end")
     assert server.run("retry", session, "--text", " ").returncode == 2
@@ -132,29 +132,29 @@ def test_fork_prints_the_new_session(server: ServerProcess) -> None:
 
 
 @pytest.mark.full
-def test_plan_says_in_words_what_the_next_turn_would_do(server: ServerProcess) -> None:
+def test_plan_describes_what_the_next_turn_would_do(server: ServerProcess) -> None:
     session = session_with(server, "say one", "say two")
     plan = server.run("plan", session).stdout
-    assert plan.startswith("rehearsal goes on in its running process, which holds the conversation. It is sent the")
-    assert re.search(r"^confirmed +yes +its last turn ended by the agent's own word$", plan, re.MULTILINE)
+    assert plan.startswith("rehearsal continues in its running process, which holds the conversation. It gets only")
+    assert re.search(r"^confirmed +yes +the agent confirmed the end of its last turn$", plan, re.MULTILINE)
     fresh = server.run("plan", session, "--fresh-session").stdout
     assert re.match(
-        r"The conversation is replayed to rehearsal, because a fresh start was asked for. "
-        r"That is 2 turns \(about \d+ tokens, \d+ B\)\.\n\nGUARD ",
+        r"The conversation is replayed to rehearsal, because a context restart was requested. "
+        r"The replay has 2 turns \(about \d+ tokens, \d+ B\)\.\n\nGUARD ",
         fresh,
     )
     assert json.loads(server.run("plan", session, "--agent", "rehearsal-stream", "--json").stdout)["context"] == "fresh"
     server.run("send", "--wait", session, "--agent", "rehearsal-stream", "say three")
     back = server.run("plan", session, "--agent", "rehearsal").stdout
-    assert re.match(r"rehearsal opens its own session \S+ again. It missed turn 3, and gets that", back)
+    assert re.match(r"rehearsal resumes its native session \S+. It also gets turn 3, which it missed", back)
     server.run("edit", session, "1", "say uno")
-    assert "because what its own session holds was changed since." in server.run("plan", session).stdout
+    assert "because the history has changed." in server.run("plan", session).stdout
     server.run("rewind", session, "1")
-    assert server.run("plan", session).stdout.startswith("rehearsal-stream begins with the message alone")
+    assert server.run("plan", session).stdout.startswith("rehearsal-stream gets only the message")
 
 
 @pytest.mark.full
-def test_usage_is_an_aligned_table_with_its_sum(server: ServerProcess) -> None:
+def test_usage_is_an_aligned_table_with_a_total(server: ServerProcess) -> None:
     session = session_with(server, "usage 1234567 20\nsay one")
     session_with(server, "usage 3 4\nsay one")
     shown = server.run("usage", "--by", "session").stdout.splitlines()
@@ -166,13 +166,13 @@ def test_usage_is_an_aligned_table_with_its_sum(server: ServerProcess) -> None:
     assert mine[1].startswith("(no project)  rehearsal ") and "1,234,567" in mine[1]
     assert json.loads(server.run("usage", "--json", "--since", "2020-01-01").stdout)["group_by"] == ["day"]
     none = server.run("usage", "--project", "nowhere")
-    assert (none.returncode, none.stdout, none.stderr) == (0, "", "There is no such turn.\n")
+    assert (none.returncode, none.stdout, none.stderr) == (0, "", "No turns found.\n")
     wrong = server.run("usage", "--by", "moon")
     assert wrong.returncode == 1 and "(invalid)" in wrong.stderr
 
 
 @pytest.mark.full
-def test_fresh_has_both_its_spellings_wherever_it_is_offered(server: ServerProcess) -> None:
+def test_every_command_accepts_both_spellings_of_fresh(server: ServerProcess) -> None:
     session = session_with(server, "say one")
     for spelling in ("--fresh", "--fresh-session"):
         assert server.run("send", "--wait", spelling, session, "say two").returncode == 0
@@ -185,7 +185,7 @@ def test_fresh_has_both_its_spellings_wherever_it_is_offered(server: ServerProce
 
 
 @pytest.mark.full
-def test_last_is_the_session_in_which_something_was_said_last_also_after_a_restart(server: ServerProcess) -> None:
+def test_last_is_the_most_recently_active_session_even_after_a_restart(server: ServerProcess) -> None:
     first = session_with(server, "say one")
     second = session_with(server, "say other")
     assert server.run("send", "--wait", first, "say two").returncode == 0
@@ -195,7 +195,7 @@ def test_last_is_the_session_in_which_something_was_said_last_also_after_a_resta
             return [entry["id"] for entry in client.sessions()["sessions"]]
 
     assert listed() == [first, second]
-    # Both processes are idle: they are suspended in the order in which they were started.
+    # Both processes are idle, and are suspended in the order in which they started.
     server.stop()
     server.restart()
     assert listed() == [first, second]
@@ -203,38 +203,40 @@ def test_last_is_the_session_in_which_something_was_said_last_also_after_a_resta
     assert (messages(server, first), messages(server, second)) == (["say one"], ["say other"])
 
 
-def test_plan_says_that_the_agents_own_session_can_not_be_used_any_more(server: ServerProcess) -> None:
+def test_plan_says_that_the_native_session_can_no_longer_be_used(server: ServerProcess) -> None:
     session = session_with(server, "poison")
     assert server.run("send", "--wait", session, "say two").returncode == 1
     told = server.run("plan", session).stdout
-    assert "because its own session can't be used any more." in told
-    assert re.search(r"^not_poisoned +no +that session can be used$", told, re.MULTILINE)
+    assert "because its native session is no longer usable." in told
+    assert re.search(r"^not_poisoned +no +the native session is usable$", told, re.MULTILINE)
 
 
-def test_explain_says_which_clocks_run_and_what_they_will_do(server: ServerProcess) -> None:
+def test_explain_says_which_timers_run_and_what_they_will_do(server: ServerProcess) -> None:
     limits = {"idle_timeout_s": 1200, "on_idle": "end", "lifetime_s": 3000, "on_lifetime": "end"}
     with server.client() as client:
         session = client.create_session(limits=limits)["id"]
     told = server.run("explain", session).stdout.splitlines()
     assert told[0].startswith("It waits for a message")
-    # A fast machine asks within the half second that rounds to the whole time.
+    # On a fast machine the remaining time rounds up to the full limit.
     idle, lifetime = r"  in (19 min \d+|20 min 0) s", r"  in (49 min \d+|50 min 0) s"
-    assert re.fullmatch(idle + r" the session ends: nothing happens in it \(idle_timeout, .*Z\)", told[1])
-    assert re.fullmatch(lifetime + r" the session ends: it reaches its lifetime \(lifetime, .*Z\)", told[2])
+    assert re.fullmatch(idle + r" the session ends because it is idle \(idle_timeout, .*Z\)", told[1])
+    assert re.fullmatch(lifetime + r" the session reaches its lifetime and ends \(lifetime, .*Z\)", told[2])
     assert re.search(idle, server.run("show", session).stdout)
     assert json.loads(server.run("explain", "--json", "last").stdout)["timers"][0]["then"] == "end"
 
 
-def test_send_and_show_tell_of_turns_that_the_agent_missed(server: ServerProcess) -> None:
+def test_send_and_show_report_turns_that_the_agent_missed(server: ServerProcess) -> None:
     session = session_with(server, "say one")
     server.run("send", "--wait", session, "--agent", "rehearsal-stream", "say two")
     back = server.run("send", "--wait", session, "--agent", "rehearsal", "say three")
     assert (back.stdout, back.stderr) == ("three\n", "- rehearsal gets the turn that it missed.\n")
-    assert re.search(r"^3 +rehearsal .* resumed +1 missed ", server.run("show", session).stdout, re.MULTILINE)
+    shown = server.run("show", session).stdout
+    assert re.search(r"^TURN .* CONTEXT +EARLIER TURNS +REASON", shown, re.MULTILINE)
+    assert re.search(r"^3 +rehearsal .* resumed +1 sent ", shown, re.MULTILINE)
 
 
 @pytest.mark.full
-def test_send_plan_and_show_tell_of_a_conversation_that_is_too_long_for_the_agent(server: ServerProcess) -> None:
+def test_send_plan_and_show_report_a_conversation_that_is_too_long_for_the_agent(server: ServerProcess) -> None:
     command = json.dumps([sys.executable, "-m", "perdure.rehearsal", "--acp"])
     env = f'{{ PYTHONPATH = "{ROOT / "src"}", PERDURE_REHEARSAL_CONTEXT = "1000" }}'
     agent = f'[agents.small]\ndriver = "acp"\ncommand = {command}\nenv = {env}\ntranscript_tokens = 2000\n'
@@ -244,18 +246,18 @@ def test_send_plan_and_show_tell_of_a_conversation_that_is_too_long_for_the_agen
         client.reload_agents()
     assert server.run("chat", stdin=lines).returncode == 0
     assert re.search(
-        r"That is 8 turns \(about 1,\d+ tokens, .* kB\)\.", server.run("plan", "last", "--agent", "small").stdout
+        r"The replay has 8 turns \(about 1,\d+ tokens, .* kB\)\.", server.run("plan", "last", "--agent", "small").stdout
     )
     sent = server.run("send", "--wait", "last", "--agent", "small", "say on")
     assert sent.stdout == "on\n"
     assert "- The conversation was too long for the agent (" in sent.stderr
-    assert "- The conversation is too long for small to be told as it is: turns 1 to " in sent.stderr
-    assert re.search(r"^9 +small .* \d in short.* too_long", server.run("show", "last").stdout, re.MULTILINE)
+    assert "- The conversation is too long for small: turns 1 to " in sent.stderr
+    assert re.search(r"^9 +small .* \d shortened.* too_long", server.run("show", "last").stdout, re.MULTILINE)
     assert re.search(r"\); turns? 1.* told in short form\.\n", server.run("plan", "last", "--fresh").stdout)
 
 
 @pytest.mark.full
-def test_watch_tells_changes_and_begins_with_the_last_turn_that_is_left(server: ServerProcess) -> None:
+def test_watch_reports_changes_and_starts_with_the_last_remaining_turn(server: ServerProcess) -> None:
     session = session_with(server, "say one", "say two", "say three")
     server.run("edit", session, "2", "say deux")
     server.run("rewind", session, "3")

@@ -44,13 +44,13 @@ def run_to_its_end(server: ServerProcess, job: str) -> Any:
 # Adding -------------------------------------------------------------------------------------------------------------
 
 
-def test_a_new_job_says_its_id_its_schedule_its_directory_and_the_next_five_runs(server: ServerProcess) -> None:
+def test_a_new_job_prints_its_id_schedule_directory_and_next_five_runs(server: ServerProcess) -> None:
     words = ["--cron", "0 9 * * 1-5", "--zone", "Europe/Berlin", "--message", "say hello"]
     done = server.run("jobs", "add", "Morning report", *words)
     assert (done.returncode, done.stdout) == (0, "morning-report\n")
     schedule, place, heading, *runs = done.stderr.splitlines()
     assert schedule == "At 09:00 on Monday through Friday, Europe/Berlin (0 9 * * 1-5)."
-    assert place == f"It works in {server.folder}."
+    assert place == f"Works in {server.folder}."
     assert heading == "Next runs:" and len(runs) == 5
     assert all(", 09:00 CE" in run and "(in " in run for run in runs)
 
@@ -78,11 +78,11 @@ def test_the_message_may_come_from_stdin(server: ServerProcess) -> None:
     assert server.run("jobs", "add", "Empty", *HOURLY, "-", stdin=" \n").returncode == 2
 
 
-def test_the_callers_time_zone_counts_and_not_the_servers(server: ServerProcess) -> None:
+def test_the_callers_time_zone_is_used_and_not_the_servers(server: ServerProcess) -> None:
     environment = {**server.environment, "TZ": "Pacific/Auckland"}
     for words in (["add", "Here", "--message", "say hello"], ["preview"]):
         command = server.command("jobs", *words, "--cron", "@daily", "--json")
-        # As people start it: a warm command has read its time zone already.
+        # In a new process: a warm command has already read its time zone.
         done = subprocess.run(
             command, env=environment, cwd=server.folder, capture_output=True, text=True, timeout=COMMAND_LIMIT_S
         )
@@ -92,14 +92,14 @@ def test_the_callers_time_zone_counts_and_not_the_servers(server: ServerProcess)
 def test_a_time_zone_that_has_no_name_is_not_guessed() -> None:
     program = "from perdure.surfaces.cli.jobs import local_zone; print(local_zone())"
     for zone, expected in (("Europe/Berlin", "Europe/Berlin"), ("ABC-7:30", "None")):
-        # A process of its own: what the zone is called is found out once.
+        # In a new process: the name of the zone is looked up once.
         environment = {**os.environ, "PYTHONPATH": SOURCE, "TZ": zone}
         command = [sys.executable, "-c", program]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=COMMAND_LIMIT_S)
         assert done.stdout.strip() == expected, done.stderr
 
 
-def test_a_job_works_where_a_new_session_would(server: ServerProcess, tmp_path: Path) -> None:
+def test_a_job_uses_the_same_directory_as_a_new_session(server: ServerProcess, tmp_path: Path) -> None:
     (tmp_path / "site").mkdir()
     server.run("projects", "add", str(tmp_path / "site"))
     for options, cwd, expected in (
@@ -116,14 +116,14 @@ def test_a_job_works_where_a_new_session_would(server: ServerProcess, tmp_path: 
     assert refused.returncode == 2 and "--scratch" in refused.stderr
 
 
-def test_a_job_may_go_to_a_session_that_is_there(server: ServerProcess) -> None:
+def test_a_job_may_use_an_existing_session(server: ServerProcess) -> None:
     session = server.create()
     done = server.run("jobs", "add", "Continue", *HOURLY, "say hi", "--session", session[:8])
-    assert f"It goes to session {session}." in done.stderr
+    assert f"Sends to session {session}." in done.stderr
     assert show(server, "continue")["session"] == session
     assert run_to_its_end(server, "continue")["session_id"] == session
     wrong = server.run("jobs", "add", "Continue", *HOURLY, "say hi", "--session", session, "--workdir", ".")
-    assert wrong.returncode == 2 and "has its directory already" in wrong.stderr
+    assert wrong.returncode == 2 and "already has a directory" in wrong.stderr
 
 
 @pytest.mark.parametrize(
@@ -146,7 +146,7 @@ def test_a_job_may_go_to_a_session_that_is_there(server: ServerProcess) -> None:
         (("--every", "1h", "--session", "s_none"), 1, "There is no session 's_none'."),
     ],
 )
-def test_what_can_not_be_scheduled_is_refused_in_the_terminals_words(
+def test_an_invalid_schedule_is_refused_in_terms_of_the_options(
     server: ServerProcess, arguments: tuple[str, ...], code: int, words: str
 ) -> None:
     refused = server.run("jobs", "add", "Wrong", "--message", "say hi", *arguments)
@@ -162,7 +162,7 @@ def test_a_duration_is_a_number_with_a_unit(given: str, seconds: int) -> None:
     assert Duration().convert(given, None, None) == seconds
 
 
-# Looking ------------------------------------------------------------------------------------------------------------
+# Showing ------------------------------------------------------------------------------------------------------------
 
 
 def test_a_schedule_is_previewed_without_a_job(server: ServerProcess) -> None:
@@ -178,7 +178,7 @@ def test_a_schedule_is_previewed_without_a_job(server: ServerProcess) -> None:
 
 def test_jobs_are_listed_with_their_state_next_and_last_run(server: ServerProcess) -> None:
     empty = server.run("jobs")
-    assert empty.stdout == "" and "There is no job. Add one with `perdure jobs add" in empty.stderr
+    assert empty.stdout == "" and "There are no jobs. Add one with `perdure jobs add" in empty.stderr
     add(server, "Hourly", *HOURLY, "say hello")
     run_to_its_end(server, "hourly")
     for words in (["jobs"], ["jobs", "list"], ["jobs", "ls"]):
@@ -194,12 +194,12 @@ def test_a_job_that_paused_itself_or_backs_off_says_why_in_the_list(server: Serv
     for job in ("fragile", "slower"):
         assert run_to_its_end(server, job)["outcome"] == "failed"
     shown = server.run("jobs").stdout.splitlines()
-    assert shown[1].startswith("fragile  paused") and shown[2].startswith("slower   backs off")
-    assert shown[3].startswith("fragile: It paused itself after a failed run. ")
-    assert shown[3].endswith("Start it again with `perdure jobs resume fragile`.")
-    assert shown[4].startswith("slower: After a failed run it skips what is due until ")
+    assert shown[1].startswith("fragile  paused") and shown[2].startswith("slower   backing off")
+    assert shown[3].startswith("fragile: Paused after a failed run. ")
+    assert shown[3].endswith("Resume it with `perdure jobs resume fragile`.")
+    assert shown[4].startswith("slower: Skips runs until ") and shown[4].endswith(", after a failed run.")
     details = server.run("jobs", "show", "fragile").stdout
-    assert "It paused itself after a failed run." in details and "Next runs: none." in details
+    assert "Paused after a failed run." in details and "Next runs: none." in details
     assert server.run("jobs", "resume", "fragile").stdout.startswith("Resumed fragile. Next run: ")
     assert show(server, "fragile")["state"] == "active"
 
@@ -209,18 +209,18 @@ def test_a_job_is_shown_with_its_settings_next_runs_and_newest_runs(server: Serv
     run = run_to_its_end(server, "report")
     shown = server.run("jobs", "report").stdout
     assert shown == server.run("jobs", "show", "report").stdout
-    for words in ("At 09:00 every day, UTC (0 9 * * *)", "say run {run}", f"works in             {server.folder}"):
+    for words in ("At 09:00 every day, UTC (0 9 * * *)", "say run {run}", f"working directory  {server.folder}"):
         assert words in shown
     assert shown.count(", 09:00 UTC (in ") == 5
     (row,) = [line for line in shown.splitlines() if run["session_id"] in line]
-    assert "completed" in row and "by hand" in row and " s  " in row
+    assert "completed" in row and "manual" in row and " s  " in row
     assert server.text(run["session_id"], 1) == "run 1"
     assert server.session(run["session_id"])["labels"] == ["daily", "job:report"]
 
 
 def test_the_history_is_limited_and_says_that_there_is_more(server: ServerProcess) -> None:
     add(server, "Report", *HOURLY, "say hi", "--overlap", "interrupt")
-    assert "No run yet." in server.run("jobs", "history", "report").stderr
+    assert "No runs yet." in server.run("jobs", "history", "report").stderr
     ids = [run_to_its_end(server, "report")["id"] for _ in range(3)]
     assert [run["id"] for run in history(server, "report")] == ids[::-1]
     done = server.run("jobs", "history", "report", "--limit", "2")
@@ -228,7 +228,7 @@ def test_the_history_is_limited_and_says_that_there_is_more(server: ServerProces
     assert len(history(server, "report", "--limit", "1")) == 1
 
 
-def test_on_a_terminal_a_table_has_the_beginnings_of_session_ids(server: ServerProcess) -> None:
+def test_on_a_terminal_a_table_shows_shortened_session_ids(server: ServerProcess) -> None:
     add(server, "Report", *HOURLY, "say hi")
     session = run_to_its_end(server, "report")["session_id"]
     with Terminal(server.command("jobs", "history", "report"), server.environment, server.folder) as terminal:
@@ -239,7 +239,7 @@ def test_on_a_terminal_a_table_has_the_beginnings_of_session_ids(server: ServerP
 # Changing -----------------------------------------------------------------------------------------------------------
 
 
-def test_each_setting_is_changed_and_an_empty_value_takes_it_away(server: ServerProcess) -> None:
+def test_each_setting_can_be_changed_and_reset_with_an_empty_value(server: ServerProcess) -> None:
     before = add(server, "Report", *HOURLY, "say hi", "--scratch")
     changed = server.run(
         "jobs", "edit", "report", "--name", "Other", "--message", "say bye", "--cron", "@daily", "--zone", "Asia/Tokyo",
@@ -268,13 +268,13 @@ def test_each_setting_is_changed_and_an_empty_value_takes_it_away(server: Server
     assert back["message"] == "say bye"
 
 
-def test_a_changed_job_is_shown_as_it_is_then(server: ServerProcess) -> None:
+def test_edit_shows_the_changed_job(server: ServerProcess) -> None:
     add(server, "Report", *HOURLY, "say hi")
     shown = server.run("jobs", "edit", "report", "--every", "2d").stdout
     assert "Every 2 days" in shown and "Next runs:" in shown
 
 
-def test_one_way_to_say_where_a_job_works_replaces_the_others(server: ServerProcess, tmp_path: Path) -> None:
+def test_workdir_project_and_scratch_replace_each_other(server: ServerProcess, tmp_path: Path) -> None:
     (tmp_path / "site").mkdir()
     server.run("projects", "add", str(tmp_path / "site"))
     add(server, "Report", *HOURLY, "say hi")
@@ -294,15 +294,15 @@ def test_one_way_to_say_where_a_job_works_replaces_the_others(server: ServerProc
         assert (job["project"], job["workdir"]) == expected, options
 
 
-def test_a_change_that_makes_no_sense_changes_nothing(server: ServerProcess) -> None:
+def test_an_invalid_change_changes_nothing(server: ServerProcess) -> None:
     before = add(server, "Report", *HOURLY, "say hi")
     for arguments, code, words in (
         ((), 2, "Give at least one change"),
-        (("--name", " "), 2, "Give --name a text."),
-        (("--message", ""), 2, "Give --message a text."),
+        (("--name", " "), 2, "--name must not be empty."),
+        (("--message", ""), 2, "--message must not be empty."),
         (("--every", ""), 2, "A job needs a schedule."),
         (("--cron", "@daily", "--every", "1h"), 2, "Give either --cron or --every."),
-        (("--session", "last", "--scratch"), 2, "has its directory already"),
+        (("--session", "last", "--scratch"), 2, "already has a directory"),
         (("--cron", "@sometimes"), 1, "--cron '@sometimes' is unknown."),
         (("--zone", "Mars/Olympus"), 1, "There is no time zone 'Mars/Olympus'."),
     ):
@@ -311,12 +311,12 @@ def test_a_change_that_makes_no_sense_changes_nothing(server: ServerProcess) -> 
     assert show(server, "report") == before
 
 
-# Doing --------------------------------------------------------------------------------------------------------------
+# Pausing, running and removing --------------------------------------------------------------------------------------
 
 
 def test_a_job_is_paused_resumed_and_removed(server: ServerProcess) -> None:
     add(server, "Report", *HOURLY, "say hi")
-    assert server.run("jobs", "pause", "report").stdout.startswith("Paused report. Start it again with")
+    assert server.run("jobs", "pause", "report").stdout.startswith("Paused report. Resume it with")
     assert show(server, "report")["state"] == "paused"
     assert json.loads(server.run("jobs", "resume", "report", "--json").stdout)["state"] == "active"
     assert json.loads(server.run("jobs", "pause", "report", "--json").stdout)["paused_by"] == "person"
@@ -327,7 +327,7 @@ def test_a_job_is_paused_resumed_and_removed(server: ServerProcess) -> None:
     assert json.loads(server.run("jobs", "rm", "report", "--json").stdout) == {}
 
 
-def test_a_run_by_hand_prints_its_session_and_starts_once_for_each_name(server: ServerProcess) -> None:
+def test_a_manual_run_prints_its_session_and_starts_once_for_each_run_id(server: ServerProcess) -> None:
     add(server, "Report", *HOURLY, "permit Deploy")
     done = server.run("jobs", "run", "report", "--run-id", "mine")
     session = done.stdout.strip()
@@ -336,28 +336,28 @@ def test_a_run_by_hand_prints_its_session_and_starts_once_for_each_name(server: 
     assert server.run("jobs", "run", "report", "--run-id", "mine").stdout == done.stdout
     waiting = server.run("jobs", "run", "report")
     assert (waiting.returncode, waiting.stdout) == (0, "")
-    assert waiting.stderr == "The previous run has not ended: this one waits for it.\n"
+    assert waiting.stderr == "Waiting for the previous run to end.\n"
     refused = server.run("jobs", "run", "report")
-    assert refused.returncode == 1 and "another one waits already" in refused.stderr
+    assert refused.returncode == 1 and "another run is already waiting" in refused.stderr
     assert [run["state"] for run in history(server, "report")] == ["waiting", "running"]
 
 
-def test_a_run_that_can_not_begin_is_said_at_once(server: ServerProcess, tmp_path: Path) -> None:
+def test_a_run_that_cannot_start_is_reported_immediately(server: ServerProcess, tmp_path: Path) -> None:
     (tmp_path / "gone").mkdir()
     add(server, "Report", *HOURLY, "say hi", "--workdir", "gone")
     (tmp_path / "gone").rmdir()
     done = server.run("jobs", "run", "report")
-    assert done.returncode == 1 and "The run has failed. " in done.stderr and "gone" in done.stderr
+    assert done.returncode == 1 and "Run failed. " in done.stderr and "gone" in done.stderr
 
 
 @pytest.mark.parametrize("command", ["show", "edit --every 1h", "pause", "resume", "run", "remove", "history"])
-def test_a_job_that_is_not_there_is_said_to_be(server: ServerProcess, command: str) -> None:
+def test_a_missing_job_is_reported(server: ServerProcess, command: str) -> None:
     word, *options = command.split()
     refused = server.run("jobs", word, "nothing", *options)
     assert refused.returncode == 1
     assert refused.stderr == "perdure: There is no job 'nothing'. `perdure jobs` lists them. (not_found)\n"
 
 
-def test_words_of_other_tools_lead_to_jobs(server: ServerProcess) -> None:
+def test_command_names_of_other_tools_lead_to_jobs(server: ServerProcess) -> None:
     for word in ("cron", "schedule", "timer"):
         assert "Did you mean `perdure jobs`?" in server.run(word).stderr

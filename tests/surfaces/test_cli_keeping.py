@@ -1,4 +1,4 @@
-"""Sessions kept in order: renamed, labelled, archived, erased; projects, sign-ins, files and agents looked after."""
+"""Managing sessions (rename, label, archive, erase), projects, sign-ins, files and agents."""
 
 import json
 import signal
@@ -22,7 +22,7 @@ def listed(server: ServerProcess, *arguments: str) -> set[str]:
     return {entry["id"] for entry in json.loads(server.run("sessions", "--json", *arguments).stdout)["sessions"]}
 
 
-def test_a_title_is_given_in_words_or_on_stdin(server: ServerProcess, three: list[str]) -> None:
+def test_a_title_is_given_as_arguments_or_on_stdin(server: ServerProcess, three: list[str]) -> None:
     done = server.run("rename", three[0], "The", "release")
     assert (done.returncode, done.stdout) == (0, f"Renamed {three[0]} to: The release\n")
     assert (
@@ -66,11 +66,11 @@ def test_archived_sessions_are_left_out_of_the_list_until_asked_for(server: Serv
     assert listed(server) == {three[2]}
     assert listed(server, "--archived") == set(three[:2])
     assert listed(server, "--all") == set(three)
-    assert server.run("unarchive", three[0]).stdout == "Brought back 1 session.\n"
+    assert server.run("unarchive", three[0]).stdout == "Unarchived 1 session.\n"
     assert listed(server) == {three[0], three[2]}
 
 
-def test_scripts_say_yes_to_erase_and_nothing_is_left(server: ServerProcess, three: list[str]) -> None:
+def test_scripts_erase_with_yes_and_nothing_is_left(server: ServerProcess, three: list[str]) -> None:
     refused = server.run("erase", *three[:2])
     assert refused.returncode == 2 and "--yes" in refused.stderr and listed(server) == set(three)
     done = server.run("erase", *three[:2], "--yes", "--json")
@@ -82,11 +82,11 @@ def test_scripts_say_yes_to_erase_and_nothing_is_left(server: ServerProcess, thr
 @pytest.mark.parametrize(
     ("answer", "code", "said", "left"), [("n", 1, "Nothing was erased.", 3), ("y", 0, "Erased 1", 2)]
 )
-def test_people_are_asked_before_a_session_is_erased(
+def test_erase_asks_for_confirmation(
     server: ServerProcess, three: list[str], answer: str, code: int, said: str, left: int
 ) -> None:
     with Terminal(server.command("erase", three[0]), server.environment, server.folder) as terminal:
-        assert "Number 1" in terminal.wait("Erase 1 session for good? [y/N]:")
+        assert "Number 1" in terminal.wait("Permanently delete 1 session? [y/N]:")
         terminal.enter(answer)
         assert terminal.wait_end() == code and said in terminal.text
     assert len(listed(server)) == left
@@ -96,7 +96,7 @@ def test_the_model_in_use_has_a_star_and_another_is_chosen(server: ServerProcess
     session = server.create()
     server.turn(session, "say hello")
     assert server.run("model", session).stdout == "* rehearsal-1  Rehearsal 1\n  rehearsal-2  Rehearsal 2\n"
-    assert server.run("model", "last", "rehearsal-2").stdout == "model is rehearsal-2 now.\n"
+    assert server.run("model", "last", "rehearsal-2").stdout == "Set model to rehearsal-2.\n"
     shown = json.loads(server.run("model", session, "--json").stdout)
     assert shown["model"] == "rehearsal-2" and [one["value"] for one in shown["models"]] == [
         "rehearsal-1",
@@ -107,9 +107,7 @@ def test_the_model_in_use_has_a_star_and_another_is_chosen(server: ServerProcess
     assert server.run("mode", session, "nonsense").returncode == 1
 
 
-def test_a_project_is_shown_and_each_of_its_settings_changed_or_taken_away(
-    server: ServerProcess, tmp_path: Path
-) -> None:
+def test_a_project_is_shown_and_each_setting_changed_or_reset(server: ServerProcess, tmp_path: Path) -> None:
     (tmp_path / "site").mkdir()
     added = server.run("projects", "add", "site", "--rule", "allow Bash:git *", "--limit", "turn_timeout_s=60")
     assert added.stdout == "site\n", added.stderr
@@ -130,13 +128,13 @@ def test_a_project_is_shown_and_each_of_its_settings_changed_or_taken_away(
         assert server.run("projects", "edit", "site", *wrong).returncode == code
 
 
-def test_sign_ins_are_listed_and_revoked_by_a_beginning_of_their_ids(server: ServerProcess) -> None:
+def test_sign_ins_are_listed_and_revoked_by_a_prefix_of_their_ids(server: ServerProcess) -> None:
     assert server.run("logout", "--all").returncode == 0
     with signed_in(server) as first, signed_in(server) as second:
         ids = {one["id"] for one in json.loads(server.run("logins", "--json").stdout)["logins"]}
         assert ids == {first.login_id(), second.login_id()}
-        assert server.run("logins", "revoke", "").returncode == 2, "every id begins with nothing"
-        assert server.run("logins", "revoke", first.login_id()[:-1]).stdout == "Ended 1 sign-in.\n"
+        assert server.run("logins", "revoke", "").returncode == 2, "every id starts with an empty prefix"
+        assert server.run("logins", "revoke", first.login_id()[:-1]).stdout == "Signed out 1 browser.\n"
         assert first.get("/api/sessions").status_code == 401
         assert second.get("/api/sessions").status_code == 200
         assert server.run("logins", "revoke", second.login_id(), "ffff").returncode == 1
@@ -144,7 +142,7 @@ def test_sign_ins_are_listed_and_revoked_by_a_beginning_of_their_ids(server: Ser
     server.run("logout", "--all")
 
 
-def test_reload_says_which_agents_are_new_and_which_are_gone(server: ServerProcess) -> None:
+def test_reload_reports_added_and_removed_agents(server: ServerProcess) -> None:
     config = server.data / "perdure.toml"
     before = config.read_text()
     config.write_text(before + '[agents.mine]\ndriver = "acp"\ncommand = ["mine"]\n')
@@ -163,11 +161,11 @@ def test_files_of_the_working_directory_are_found(server: ServerProcess, tmp_pat
     server.create(workdir=str(tmp_path / "work"))
     assert set(server.run("files", "last").stdout.splitlines()) == {"one.txt", "sub/two.txt", "three.py"}
     assert json.loads(server.run("files", "last", "two", "--json").stdout) == {"files": ["sub/two.txt"]}
-    assert "No such file" in server.run("files", "last", "zzz").stderr
+    assert "No files found" in server.run("files", "last", "zzz").stderr
 
 
 @pytest.mark.full
-def test_changes_of_all_sessions_are_shown_also_after_a_restart(server: ServerProcess, tmp_path: Path) -> None:
+def test_changes_of_all_sessions_are_shown_even_after_a_restart(server: ServerProcess, tmp_path: Path) -> None:
     seen = tmp_path / "seen"
     command = server.command("events", "--json", "--type", "title", "--type", "session_erased")
     with seen.open("wb") as file:
@@ -181,7 +179,7 @@ def test_changes_of_all_sessions_are_shown_also_after_a_restart(server: ServerPr
     server.restart()
     with server.client() as client:
         client.change_session(session, title="After")
-        eventually(lambda: b"After" in seen.read_bytes(), "the stream goes on")
+        eventually(lambda: b"After" in seen.read_bytes(), "the stream continues")
         client.erase(session)
     eventually(lambda: b"session_erased" in seen.read_bytes(), "the erased session is shown")
     watching.send_signal(signal.SIGINT)
@@ -191,7 +189,7 @@ def test_changes_of_all_sessions_are_shown_also_after_a_restart(server: ServerPr
     assert titles[-2:] == ["Before", "After"] and set(titles[:-2]) == {"Seen"}
 
 
-def test_a_command_of_another_tool_names_the_one_that_is_meant(server: ServerProcess) -> None:
+def test_a_command_name_of_another_tool_suggests_the_right_command(server: ServerProcess) -> None:
     for word, meant in (
         ("ls", "sessions"),
         ("rm", "erase"),

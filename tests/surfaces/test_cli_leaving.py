@@ -10,12 +10,12 @@ from tests.surfaces.terminal import Terminal
 
 
 def without_spaces(text: str) -> str:
-    """To compare lines that a terminal may have wrapped anywhere."""
+    """The text without whitespace, because a terminal may wrap anywhere."""
     return "".join(text.split())
 
 
 def left(server: ServerProcess, *arguments: str) -> str:
-    """What stands in the terminal after Ctrl-C, once something of the answer was there."""
+    """The terminal's text after Ctrl-C, pressed once part of the answer was shown."""
     with Terminal(server.command(*arguments), server.environment, server.folder, signals=True) as terminal:
         terminal.wait("begun")
         terminal.type("\x03")
@@ -32,7 +32,7 @@ def session_now(server: ServerProcess) -> dict[str, object]:
 
 @pytest.mark.full
 @pytest.mark.parametrize("command", [("send", "--wait"), ("run",)])
-def test_the_turn_of_a_command_that_is_left_continues(server: ServerProcess, command: tuple[str, ...]) -> None:
+def test_the_turn_continues_after_its_command_is_interrupted(server: ServerProcess, command: tuple[str, ...]) -> None:
     text = left(server, *command, "say begun\nhang")
     session = session_now(server)
     what = "The run continues." if command == ("run",) else "The turn continues."
@@ -45,11 +45,11 @@ def test_the_turn_of_a_command_that_is_left_continues(server: ServerProcess, com
     if command == ("run",):
         with server.client() as client:
             next(event for event in client.events(str(session["id"]), 0) if event.type == "session_end")
-        assert session_now(server)["state"] == "ended", "a run closes its session also when nobody waits for it"
+        assert session_now(server)["state"] == "ended", "a run ends its session even if the command has left"
 
 
 @pytest.mark.full
-def test_a_retry_that_is_left_continues(server: ServerProcess) -> None:
+def test_a_retry_continues_after_its_command_is_interrupted(server: ServerProcess) -> None:
     session = json.loads(server.run("send", "--json", "say begun\nhang").stdout)["session_id"]
     server.run("abort", session)
     server.wait_idle(session)
@@ -60,25 +60,25 @@ def test_a_retry_that_is_left_continues(server: ServerProcess) -> None:
 
 
 @pytest.mark.full
-def test_a_message_that_waits_in_the_queue_stays_there(server: ServerProcess) -> None:
+def test_a_queued_message_stays_queued_after_its_command_is_interrupted(server: ServerProcess) -> None:
     session = json.loads(server.run("send", "--json", "hang").stdout)["session_id"]
     arguments = ("send", "--wait", "--queue", session, "say later")
     with Terminal(server.command(*arguments), server.environment, server.folder, signals=True) as terminal:
         terminal.wait("Queued: a turn is running.")
         terminal.type("\x03")
         assert terminal.wait_end() == 130
-        assert "The message is kept, and its turn runs as soon as it can." in terminal.text
+        assert "The message stays queued." in terminal.text
     assert server.run("abort", session).returncode == 0
     server.wait(session, lambda shown: shown["turn_count"] == 2 and shown["state"] == "idle")
     assert server.text(session, 2) == "later"
 
 
 @pytest.mark.full
-def test_a_run_for_programs_says_it_too(server: ServerProcess) -> None:
+def test_a_run_with_json_also_reports_that_it_continues(server: ServerProcess) -> None:
     arguments = server.command("run", "--json", "hang")
     with Terminal(arguments, server.environment, server.folder, signals=True) as terminal, server.client() as client:
         session = str(eventually(lambda: client.sessions(state="processing")["sessions"], "the run runs")[0]["id"])
-        # The command has its first answer, which names the session, before it watches.
+        # The command gets the session's id before it starts to wait.
         eventually(lambda: client.server()["viewers"], "the command watches the run")
         terminal.type("\x03")
         assert terminal.wait_end() == 130

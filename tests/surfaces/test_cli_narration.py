@@ -1,4 +1,4 @@
-"""What is told of a session: each thing once, whether it came as events or in a snapshot."""
+"""Narration of a session: everything exactly once, from events or snapshots."""
 
 from typing import Any
 
@@ -23,8 +23,9 @@ from perdure.surfaces.cli.narration import (
     Starts,
     Waits,
 )
-from perdure.surfaces.cli.output import age, duration, safe, size
+from perdure.surfaces.cli.output import age, duration, size
 from perdure.surfaces.cli.prompts import NotUnderstood, choose, option_for
+from perdure.surfaces.short_text import safe
 from perdure.surfaces.stream import Event
 
 Json = dict[str, Any]
@@ -76,7 +77,7 @@ def said(pieces: list[Piece]) -> str:
 
 
 @given(st.text(max_size=60), st.data())
-def test_a_snapshot_in_the_middle_adds_exactly_the_text_that_was_missed(text: str, data: st.DataObject) -> None:
+def test_a_snapshot_in_the_middle_of_a_turn_adds_exactly_the_missed_text(text: str, data: st.DataObject) -> None:
     told = data.draw(st.integers(0, len(text)))
     cut = data.draw(st.integers(0, len(text)))
     narrator = Narrator(lambda turn: [])
@@ -87,15 +88,15 @@ def test_a_snapshot_in_the_middle_adds_exactly_the_text_that_was_missed(text: st
     assert len([piece for piece in pieces if isinstance(piece, Began)]) == 1
 
 
-def test_a_snapshot_that_begins_late_says_that_something_is_left_out() -> None:
+def test_a_truncated_snapshot_reports_the_omitted_text() -> None:
     narrator = Narrator(lambda turn: [])
     tell(narrator, message(), event("assistant_text", block=0, delta="abc"))
     pieces = tell(narrator, snapshot(1, [text_part("xyz")], offset=10))
     assert said(pieces) == "xyz"
-    assert Line("7 characters before this are in the transcript.", "note") in pieces
+    assert Line("7 earlier characters are only in the transcript.", "note") in pieces
 
 
-def test_turns_that_went_by_unseen_are_fetched() -> None:
+def test_missed_turns_are_fetched() -> None:
     missed = [
         {"turn": 1, "agent": "a", "message": None, "parts": [text_part("one and more")], "stop_reason": "end_turn"},
         {"turn": 2, "agent": "a", "message": {"message_id": "m2", "text": "again"}, "parts": [text_part("two")],
@@ -109,7 +110,7 @@ def test_turns_that_went_by_unseen_are_fetched() -> None:
     assert [piece.turn for piece in pieces if isinstance(piece, Finished)] == [1, 2]
 
 
-def test_tools_plans_errors_and_prompts_are_told_once() -> None:
+def test_tools_plans_errors_and_prompts_are_shown_once() -> None:
     tool: Json = {"tool_id": "t", "name": "Edit", "kind": "edit", "title": "Edit a.py", "input": None}
     result: Json = {"tool_id": "t", "status": "completed", "content": None, "locations": None, "is_error": False}
     result["diff"] = [{"path": "a.py", "old_text": "one\ntwo\n", "new_text": "one\n2\n3\n"}]
@@ -148,7 +149,9 @@ def test_tools_plans_errors_and_prompts_are_told_once() -> None:
         ({"status": "completed"}, "Edited a.py +1 -1  1.0 s", "tool"),
     ],
 )
-def test_what_was_not_done_is_not_told_as_done_and_waiting_is_not_counted(ended: Json, line: str, tone: str) -> None:
+def test_failed_tools_are_not_shown_as_done_and_waiting_does_not_count_as_duration(
+    ended: Json, line: str, tone: str
+) -> None:
     tool: Json = {"tool_id": "t", "name": "Edit", "kind": "edit", "title": "Edit a.py", "input": None}
     diff = [{"path": "a.py", "old_text": "one", "new_text": "two"}]
     result: Json = {"tool_id": "t", "content": None, "diff": diff, "waited_ms": 60_000, "outcome": None, **ended}
@@ -166,7 +169,7 @@ def test_a_turn_that_began_with_a_replay_says_so_and_why_once() -> None:
     pieces = tell(narrator, message(), event("turn_start", **start))
     again = snapshot(1, [])
     again.data["session"]["turns"][0].update(start)
-    assert notes(pieces) == ["The conversation was replayed to a: what its own session holds was changed since."]
+    assert notes(pieces) == ["The conversation was replayed to a: the history has changed."]
     assert notes(tell(narrator, again)) == []
     assert notes(tell(Narrator(lambda turn: []), again)) == notes(pieces)
     assert notes(tell(Narrator(lambda turn: []), message(), event("turn_start", **{**start, "replayed": 0}))) == []
@@ -186,25 +189,25 @@ def test_a_tool_that_waits_for_an_answer_is_not_shown_as_working() -> None:
     assert busy == [("Edit: a.py",), (), ("Edit: a.py",)]
 
 
-def test_a_denial_is_told_with_its_reason() -> None:
+def test_a_denial_is_shown_with_its_reason() -> None:
     denied = event(
         "prompt_resolved", prompt_id="p", by="person", outcome="denied", answer={"reason": "use\na constant"}
     )
     pieces = tell(Narrator(lambda turn: []), message(), denied)
     [answered] = [piece for piece in pieces if isinstance(piece, Answered)]
     told = wording.resolved(answered.by, answered.outcome, answered.reason)
-    assert told == "Denied. The reason: use a constant"
+    assert told == "Denied. Reason: use a constant"
     assert wording.resolved("rule", "allowed") == "Allowed by a rule."
 
 
-def test_a_file_that_was_read_is_named_as_seen_from_the_directory() -> None:
+def test_a_file_that_was_read_is_named_relative_to_the_working_directory() -> None:
     part: Json = {"name": "Read", "kind": "read", "title": "Read: /srv/a.py", "status": "completed"}
     assert wording.tool({**part, "input": {"file_path": "/srv/a.py"}}, "/srv") == "Read a.py"
     assert wording.tool({**part, "input": None, "locations": [{"path": "/srv/b.py"}]}, "/srv") == "Read b.py"
     assert wording.tool({**part, "input": None}, "/srv") == "Read: /srv/a.py"
 
 
-def test_what_a_sub_agent_does_is_told_as_its_own() -> None:
+def test_a_sub_agents_tools_are_marked() -> None:
     tool: Json = {"name": "Read", "kind": "read", "title": "Read a.py", "input": None}
     result: Json = {"status": "completed", "content": None, "diff": None, "locations": None, "is_error": False}
     pieces = tell(
@@ -219,7 +222,7 @@ def test_what_a_sub_agent_does_is_told_as_its_own() -> None:
     assert lines == ["hello", "Sub-agent: Read a.py  0.0 s", "Look around  0.0 s"]
 
 
-def test_changes_of_history_say_what_was_changed_and_who_hears_of_it() -> None:
+def test_history_changes_say_what_changed_and_which_agents_get_a_replay() -> None:
     narrator = Narrator(lambda turn: [])
     pieces = tell(
         narrator,
@@ -235,18 +238,18 @@ def test_changes_of_history_say_what_was_changed_and_who_hears_of_it() -> None:
     assert notes(pieces) == [
         'The message of turn 2 is now "other words". The next message replays the conversation to a and b.',
         "Turn 5 is no longer part of the conversation.",
-        "Turn 2 is tried again. Turn 4 is no longer part of the conversation.",
-        "Turn 6 is tried again.",
+        "Retrying turn 2. Turn 4 is no longer part of the conversation.",
+        "Retrying turn 6.",
         "Turns 1 and 7 are no longer part of the conversation. The next message replays the conversation to a.",
     ]
 
 
 def test_a_rewind_to_turns_that_were_never_seen_names_only_the_first() -> None:
     pieces = tell(Narrator(lambda turn: []), message(9), change("rewind", 3))
-    assert notes(pieces) == ["Turn 3 and all after it are no longer part of the conversation."]
+    assert notes(pieces) == ["Turn 3 and all later turns are no longer part of the conversation."]
 
 
-def test_a_rewind_that_was_missed_is_told_from_the_snapshot_once() -> None:
+def test_a_missed_rewind_is_shown_once_from_the_snapshot() -> None:
     narrator = Narrator(lambda turn: [])
     tell(narrator, message(1), message(2), message(3))
     after = snapshot(1, [], state="idle")
@@ -256,14 +259,14 @@ def test_a_rewind_that_was_missed_is_told_from_the_snapshot_once() -> None:
     assert not [piece for piece in pieces if isinstance(piece, Began)]
 
 
-def test_who_comes_after_a_rewind_is_told_the_last_turn_that_is_left() -> None:
+def test_a_viewer_after_a_rewind_sees_the_last_remaining_turn() -> None:
     last = {"turn": 2, "agent": "a", "message": None, "parts": [text_part("two")], "stop_reason": "end_turn"}
     after = snapshot(1, [], state="idle")
     after.data.update(turn=None, visible_turns=[1, 2])
     assert said(tell(Narrator(lambda turn: [last] if turn == 2 else []), after, after)) == "two"
 
 
-def test_what_an_agent_is_told_besides_the_message_is_said_once() -> None:
+def test_the_context_of_a_turn_is_shown_once() -> None:
     start = event("turn_start", catch_up=2, agent="a")
     shorter = event("context_fallback", reason="too_long: 9 > 8", shorter=True)
     shortened = event("history_shortened", message="The conversation is too long.", digested=[1], left_out=[])
@@ -273,14 +276,14 @@ def test_what_an_agent_is_told_besides_the_message_is_said_once() -> None:
     again.data["session"]["turns"][0]["catch_up"] = 2
     assert notes(pieces) == [
         "a gets the 2 turns that it missed.",
-        "The conversation was too long for the agent (9 > 8). It gets less of it, in the same turn.",
+        "The conversation was too long for the agent (9 > 8). It gets a shorter version in the same turn.",
         "The conversation is too long.",
     ]
     assert notes(tell(narrator, again)) == []
     assert notes(tell(Narrator(lambda turn: []), again)) == notes(pieces)
 
 
-def test_an_unknown_event_is_passed_over_and_the_end_is_told() -> None:
+def test_an_unknown_event_is_skipped_and_the_end_is_shown() -> None:
     narrator = Narrator(lambda turn: [])
     pieces = tell(narrator, event("from_the_future"), event("session_end", None, status="stopped", reason="stopped"))
     assert pieces == [Ended("stopped", "stopped")]
@@ -289,7 +292,7 @@ def test_an_unknown_event_is_passed_over_and_the_end_is_told() -> None:
 @given(
     st.lists(st.sampled_from(["a\n", "\n", "```\n", "```py\n", "- x\n", "  y\n", "b", "~~~\n"]), max_size=40), st.data()
 )
-def test_blocks_are_the_same_however_the_text_is_cut(lines: list[str], data: st.DataObject) -> None:
+def test_blocks_do_not_depend_on_how_the_text_is_split(lines: list[str], data: st.DataObject) -> None:
     text = "".join(lines)
     blocks, found = Blocks(), []
     position = 0
@@ -316,7 +319,7 @@ def test_a_block_ends_at_a_blank_line_but_not_inside_a_fence_or_a_list_item() ->
     assert blocks.finish() == ["last"]
 
 
-def test_a_long_fence_is_handed_out_in_parts_with_the_same_opening() -> None:
+def test_a_long_fence_is_split_into_parts_with_the_same_opening_line() -> None:
     blocks = Blocks()
     found = blocks.feed("```py\n" + "".join(f"line {number}\n" for number in range(100)))
     assert max(block.count("\n") for block in found) <= MAX_FENCE_LINES + 1
@@ -324,7 +327,7 @@ def test_a_long_fence_is_handed_out_in_parts_with_the_same_opening() -> None:
     assert blocks.tail.startswith("```py\n")
 
 
-def test_words_never_grant_more_than_they_say() -> None:
+def test_an_answer_never_grants_more_than_it_says() -> None:
     once = {"option_id": "o", "name": "Once", "kind": "allow_once"}
     always = {"option_id": "w", "name": "Always", "kind": "allow_always"}
     assert option_for({"options": [once, always]}, "allow") == {"option_id": "o"}
@@ -344,11 +347,11 @@ def test_a_question_takes_numbers_labels_and_free_text() -> None:
     assert choose({"options": options, "multiple": True}, "1, green") == ["Red", "Green"]
 
 
-def test_text_can_do_nothing_to_a_terminal_but_appear() -> None:
+def test_text_cannot_control_the_terminal() -> None:
     assert safe("a\x1b[2J\x07b\r\nc\td\x9b31m\u202ee") == "a[2Jb\nc\td31me"
 
 
-def test_figures_read_as_people_say_them() -> None:
+def test_figures_are_human_readable() -> None:
     assert [duration(ms) for ms in (None, 1240, 41_000, 125_000, 7_260_000)] == [
         "", "1.2 s", "41 s", "2 min 5 s", "2 h 1 min",
     ]  # fmt: skip
@@ -359,7 +362,7 @@ def test_figures_read_as_people_say_them() -> None:
     assert wording.resolved("rule", "allowed") == "Allowed by a rule."
 
 
-def test_what_an_agent_begins_by_itself_is_not_told_as_the_persons_words() -> None:
+def test_a_turn_that_the_agent_starts_is_not_shown_as_the_users_message() -> None:
     begun = event("user_message", 2, message_id="m2", text="A background task ended.", agent="a", origin="agent")
     pieces = tell(Narrator(lambda turn: []), message(1), begun)
     assert [(piece.text, piece.tone) for piece in pieces if isinstance(piece, Line)] == [
@@ -368,16 +371,16 @@ def test_what_an_agent_begins_by_itself_is_not_told_as_the_persons_words() -> No
     ]
 
 
-def test_what_comes_after_the_parts_that_a_snapshot_leaves_out_is_told_once() -> None:
+def test_events_after_a_truncated_snapshot_are_shown_once() -> None:
     narrator = Narrator(lambda turn: [])
     line = {"type": "system", "code": "c", "at": ""}
     seen = tell(narrator, message(), event("assistant_text", 1, block=0, delta="one "))
     seen += tell(narrator, event("system", 1, code="c", message="first"))
-    # Of six notices and three texts the snapshot shows two and one; the first of each were told already.
+    # The snapshot contains two of six notices and one of three texts; the first of each were already shown.
     parts = [{**line, "message": "fifth"}, text_part("three "), {**line, "message": "sixth"}]
     told = tell(narrator, snapshot(1, parts, before="one two ", notices=4, thinking=0))
     assert said(told) == "three "
-    assert "4 characters before this are in the transcript." in notes(told)
+    assert "4 earlier characters are only in the transcript." in notes(told)
     shown = " ".join(piece.text for piece in told if isinstance(piece, Line))
     assert "fifth" in shown and "sixth" in shown
     again = tell(narrator, snapshot(1, parts, before="one two ", notices=4, thinking=0))
@@ -403,7 +406,7 @@ def of_the_wait(pieces: list[Piece]) -> list[Piece]:
     return [piece for piece in pieces if isinstance(piece, Waits | Starts | Finished)]
 
 
-def test_a_wait_is_told_once_for_each_reason_and_so_is_its_end() -> None:
+def test_a_wait_and_its_end_are_shown_once_for_each_reason() -> None:
     narrator = Narrator(lambda turn: [])
     told = tell(narrator, message(), waits(), waits(), waits("Waiting for another."), starts(), ends("end_turn"))
     assert of_the_wait(told) == [
@@ -414,15 +417,15 @@ def test_a_wait_is_told_once_for_each_reason_and_so_is_its_end() -> None:
     ]
 
 
-def test_a_turn_that_begins_at_once_tells_of_no_wait() -> None:
+def test_a_turn_that_starts_immediately_shows_no_wait() -> None:
     told = tell(Narrator(lambda turn: []), message(), starts(), ends("cancelled"))
     assert of_the_wait(told) == [Finished(1, "cancelled", 0)]
 
 
-def test_a_turn_that_ends_while_it_waits_was_cancelled_before_it_began() -> None:
+def test_a_turn_that_ends_while_it_waits_is_shown_as_cancelled_before_it_started() -> None:
     told = tell(Narrator(lambda turn: []), message(), waits(), ends("cancelled"))
     assert of_the_wait(told) == [Waits("Waiting for a free slot."), Finished(1, "cancelled", 0, began=False)]
-    assert wording.finished("cancelled", began=False) == "Cancelled before it began."
+    assert wording.finished("cancelled", began=False) == "Cancelled before it started."
 
 
 def of_a_wait(state: str, context: str | None, why: str | None) -> Event:
@@ -432,7 +435,7 @@ def of_a_wait(state: str, context: str | None, why: str | None) -> Event:
     return shown
 
 
-def test_a_snapshot_tells_of_a_wait_and_of_its_end_as_events_do() -> None:
+def test_a_snapshot_shows_a_wait_and_its_end_as_events_do() -> None:
     narrator = Narrator(lambda turn: [])
     told = tell(narrator, of_a_wait("accepted", None, "Waiting for a free slot."))
     assert of_the_wait(told) == [Waits("Waiting for a free slot.")]

@@ -1,4 +1,4 @@
-"""`perdure nodes`: the table of nodes, and draining, removing and moving from the command line."""
+"""`perdure nodes`: the table of nodes; drain, remove and move."""
 
 import json
 from typing import Any
@@ -33,7 +33,7 @@ SILENT: Json = {**ALONE, "id": "n2", "name": "south", "state": "silent", "this":
 # Words --------------------------------------------------------------------------------------------------------------
 
 
-def test_a_table_shows_what_there_is_to_say() -> None:
+def test_a_table_omits_empty_columns() -> None:
     headings, rows = node_table([ALONE])
     assert headings == ["name", "state", "sessions", "running", "version", "address"]
     assert rows == [["north", "alive", "3", "1 of 4", "1.0", "http://10.0.0.1:7433"]]
@@ -44,22 +44,22 @@ def test_a_table_shows_what_there_is_to_say() -> None:
     assert [row[-2:] for row in rows] == [["http://10.0.0.1:7433", "gpu, eu"], ["", ""]]
 
 
-def test_nodes_of_one_name_are_told_apart_by_their_ids() -> None:
+def test_nodes_with_the_same_name_are_shown_with_their_ids() -> None:
     headings, rows = node_table([ALONE, {**SILENT, "name": "north"}])
     assert headings[:2] == ["name", "id"] and [row[:2] for row in rows] == [["north", "n1"], ["north", "n2"]]
 
 
-def test_a_state_is_one_word_or_says_since_when() -> None:
+def test_a_state_is_one_word_or_includes_its_duration() -> None:
     assert state_words({**SILENT, "last_seen_s": 7200.0}, 2) == "silent for 2 h"
     assert state_words({**SILENT, "last_seen_s": None}, 2) == "silent"
     assert state_words({**ALONE, "state": "draining"}, 1) == "draining"
 
 
-def test_sessions_that_wait_for_a_silent_node_are_told_of() -> None:
+def test_sessions_that_wait_for_a_silent_node_are_reported() -> None:
     assert advice_on(ALONE) == ""
     assert advice_on({**SILENT, "sessions": 0}) == ""
-    assert advice_on({**SILENT, "workdirs": "shared"}) == "", "another node takes these over"
-    assert advice_on(SILENT).startswith("3 sessions wait for this node.")
+    assert advice_on({**SILENT, "workdirs": "shared"}) == "", "another node takes over these sessions"
+    assert advice_on(SILENT).startswith("3 sessions are waiting for this node.")
     assert "`perdure nodes move --from south --to NODE`" in advice_on({**SILENT, "state": "dead", "sessions": 1})
 
 
@@ -69,7 +69,7 @@ def session(node: str | None, name: str | None, **more: Any) -> Json:
 
 
 @pytest.mark.parametrize("columns", [None, 72, 200])
-def test_sessions_have_a_column_for_the_node_only_if_they_are_on_several(columns: int | None) -> None:
+def test_the_session_table_has_a_node_column_only_with_several_nodes(columns: int | None) -> None:
     for alone in ([session("n1", "north"), session(None, None, id="s_2")], [session("n1", "north")]):
         assert "node" not in session_table(alone, columns)[0]
     some = [session("n1", "north"), session("n2", "south", id="s_2"), session(None, None, id="s_3", title="t" * 100)]
@@ -92,7 +92,7 @@ def test_the_only_node_is_listed(server: ServerProcess) -> None:
     assert node["this"] and node["url"] == server.url
 
 
-def test_the_only_node_can_not_be_drained_removed_or_moved_from(server: ServerProcess) -> None:
+def test_the_only_node_cannot_be_drained_removed_or_moved_from(server: ServerProcess) -> None:
     with server.client() as client:
         session_id = client.create_session()["id"]
     for words in (
@@ -106,9 +106,9 @@ def test_the_only_node_can_not_be_drained_removed_or_moved_from(server: ServerPr
         assert done.returncode == 1 and done.stderr.rstrip().endswith("see docs/nodes.md. (conflict)"), done.stderr
 
 
-def test_what_is_missing_is_asked_for_before_the_server(server: ServerProcess) -> None:
+def test_missing_arguments_are_reported_without_a_request(server: ServerProcess) -> None:
     for words, said in (
-        (["remove", "here"], "Give --yes"),
+        (["remove", "here"], "Use --yes"),
         (["move", "--to", "there"], "Give the sessions to move, or --from NODE"),
         (["move", "last", "--from", "here", "--to", "there"], "Give the sessions to move, or --from NODE"),
         (["move", "last"], "--to"),
@@ -118,6 +118,6 @@ def test_what_is_missing_is_asked_for_before_the_server(server: ServerProcess) -
         assert done.returncode == 2 and said in done.stderr, done.stderr
 
 
-def test_other_words_lead_to_nodes(server: ServerProcess) -> None:
+def test_command_names_of_other_tools_lead_to_nodes(server: ServerProcess) -> None:
     assert "`perdure nodes`" in server.run("cluster").stderr
     assert "docs/nodes.md" in server.run("nodes", "rm", "here", "--yes").stderr

@@ -1,4 +1,4 @@
-"""A command for everything: the commands request all that the OpenAPI document describes, but for a short list."""
+"""Every operation in the OpenAPI document has a command, except for a short list."""
 
 import json
 import subprocess
@@ -15,11 +15,11 @@ from tests.surfaces.conftest import ServerProcess
 from tests.surfaces.recording import Recorder, recorded
 
 ALONE = {"serve", "rehearse", "completion", "mcp", "migrate"}
-"""Commands that start something of their own. The tools of `mcp` are those of the client."""
+"""Commands that start a program, or that don't use the API directly."""
 
 
 class Terminal:
-    """Commands against a server through the recorder. What was run is remembered by the command's name."""
+    """Runs commands against a server through the recorder, and records the names of the commands."""
 
     def __init__(self, server: ServerProcess, recorder: Recorder) -> None:
         self.server = server
@@ -39,12 +39,12 @@ class Terminal:
         return done.stdout
 
     def refused(self, *words: str) -> None:
-        """A command that reaches the server, which can't do it."""
+        """Run a command that the server refuses."""
         self.ran.add(self.name_of(*words))
         assert self.server.run(*self.where, *words).returncode == 1, words
 
     def watch_changes(self) -> None:
-        """`events` until it has seen one."""
+        """Run `events` until it has printed one event."""
         self.ran.add("events")
         command = self.server.command(*self.where, "events", "--count", "1", "--json")
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=self.server.environment)
@@ -147,7 +147,7 @@ def spread(run: Terminal) -> None:
 
 
 @pytest.mark.full
-def test_every_operation_is_requested_by_a_command_or_says_why_not(terminal: Terminal, tmp_path: Path) -> None:
+def test_every_operation_is_used_by_a_command_or_is_a_known_exception(terminal: Terminal, tmp_path: Path) -> None:
     talk(terminal)
     wait_in_line(terminal, tmp_path)
     keep(terminal)

@@ -25,7 +25,7 @@ OPTIONS = "--workdir DIR, --project NAME or --scratch"
 
 
 def begin(server: ServerProcess, cwd: Path, *arguments: str) -> Any:
-    """Begin a session in this directory: the session."""
+    """Start a session in this directory. Returns the session."""
     done = server.run(*arguments, stdin="say hi\n", cwd=cwd)
     assert done.returncode == 0, done.stderr
     return json.loads(server.run("show", "--json", "last").stdout)
@@ -46,7 +46,7 @@ def test_a_scratch_session_works_in_a_new_folder(server: ServerProcess, argument
     assert session["workdir"] == str(server.data / "workspaces" / session["id"])
 
 
-def test_a_directory_that_is_reached_by_a_link_is_the_real_one(server: ServerProcess, tmp_path: Path) -> None:
+def test_a_symbolic_link_to_a_directory_is_resolved(server: ServerProcess, tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to("real")
     assert begin(server, tmp_path / "link", "send", "edit a.txt")["workdir"] == str(tmp_path / "real")
@@ -54,13 +54,13 @@ def test_a_directory_that_is_reached_by_a_link_is_the_real_one(server: ServerPro
     assert relative["workdir"] == str(tmp_path / "real")
 
 
-def test_the_address_of_the_same_server_changes_nothing(server: ServerProcess, tmp_path: Path) -> None:
+def test_the_url_of_the_local_server_changes_nothing(server: ServerProcess, tmp_path: Path) -> None:
     way = ("--url", server.url, "--token", server.token)
     assert begin(server, tmp_path, "send", *way, "say hi")["workdir"] == str(tmp_path)
 
 
 @pytest.mark.full
-def test_a_directory_that_was_removed_is_said_to_be(server: ServerProcess, tmp_path: Path) -> None:
+def test_a_removed_directory_is_reported(server: ServerProcess, tmp_path: Path) -> None:
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         (tmp_path / "gone").mkdir()
         script = f'cd {tmp_path}/gone && rmdir {tmp_path}/gone && exec "$@"'
@@ -76,14 +76,14 @@ def test_a_directory_that_was_removed_is_said_to_be(server: ServerProcess, tmp_p
     assert run("send", "--wait", "--scratch", "say hi").stdout == "hi\n"
 
 
-def test_the_root_directory_must_be_asked_for(server: ServerProcess) -> None:
+def test_the_root_directory_needs_an_option(server: ServerProcess) -> None:
     refused = server.run("run", "say hi", cwd=Path("/"))
     assert refused.returncode == 2 and OPTIONS in refused.stderr
     assert server.run("run", "--workdir", "/", "say hi").stdout == "hi\n"
 
 
 @pytest.mark.full
-def test_the_home_directory_is_warned_of(server: ServerProcess, tmp_path: Path) -> None:
+def test_the_home_directory_gets_a_warning(server: ServerProcess, tmp_path: Path) -> None:
     home = tmp_path / "home"
     home.mkdir()
     for arguments in (("send", "say hi"), ("run", "say hi"), ("chat",)):
@@ -95,7 +95,7 @@ def test_the_home_directory_is_warned_of(server: ServerProcess, tmp_path: Path) 
     assert "home directory" not in server.run("run", "say hi", cwd=home).stderr
 
 
-def test_the_data_directory_is_no_place_to_work_in_but_a_folder_of_a_session_is(server: ServerProcess) -> None:
+def test_the_data_directory_is_refused_but_a_sessions_folder_is_accepted(server: ServerProcess) -> None:
     refused = server.run("send", "say hi", cwd=server.data)
     assert refused.returncode == 2 and "Perdure's own data" in refused.stderr and OPTIONS in refused.stderr
     scratch = Path(begin(server, server.folder, "send", "--wait", "--scratch", "say hi")["workdir"])
@@ -106,7 +106,7 @@ def test_the_data_directory_is_no_place_to_work_in_but_a_folder_of_a_session_is(
 
 
 @pytest.mark.full
-def test_a_directory_in_a_project_means_the_project_with_its_agent_and_rules(
+def test_a_directory_inside_a_project_selects_the_project_with_its_agent_and_rules(
     server: ServerProcess, tmp_path: Path
 ) -> None:
     (tmp_path / "site" / "src").mkdir(parents=True)
@@ -128,7 +128,7 @@ def test_the_header_of_a_chat_shows_agent_model_directory_project_and_session(
     def header(*arguments: str) -> str:
         command = server.command("chat", *arguments)
         with Terminal(command, {**server.environment, "HOME": str(tmp_path)}, tmp_path / "site") as chat:
-            return chat.wait("/help lists what you can do here.").rpartition("/help")[0].strip()
+            return chat.wait("/help lists keys and commands.").rpartition("/help")[0].strip()
 
     (tmp_path / "site").mkdir()
     server.run("send", "--wait", "say hi")
@@ -154,12 +154,12 @@ def test_a_session_whose_agent_is_gone_can_still_be_opened(server: ServerProcess
     (server.data / "perdure.toml").write_text(server.config)
     server.post("/api/agents/reload", expect=200)
     with Terminal(server.command("chat", "last"), server.environment, server.folder) as chat:
-        chat.wait("passing can't work yet: the server no longer has this agent.")
+        chat.wait("passing is not ready: the server no longer has this agent.")
         chat.wait("You: say hi")
 
 
 @pytest.mark.full
-def test_the_innermost_project_counts_and_one_of_two_at_the_same_place_must_be_chosen(
+def test_the_innermost_project_wins_and_two_projects_at_one_path_need_a_choice(
     server: ServerProcess, tmp_path: Path
 ) -> None:
     (tmp_path / "outer" / "inner" / "deep").mkdir(parents=True)
@@ -168,22 +168,22 @@ def test_the_innermost_project_counts_and_one_of_two_at_the_same_place_must_be_c
     assert begin(server, tmp_path / "outer" / "inner" / "deep", "run", "say hi")["project"] == "inner"
     server.run("projects", "add", str(tmp_path / "outer" / "inner"), "--name", "other")
     unclear = server.run("run", "say hi", cwd=tmp_path / "outer" / "inner")
-    assert unclear.returncode == 2 and "2 projects share the current directory: inner, other" in unclear.stderr
+    assert unclear.returncode == 2 and "The current directory belongs to 2 projects: inner, other" in unclear.stderr
     assert begin(server, tmp_path / "outer" / "inner", "run", "--project", "other", "say hi")["project"] == "other"
 
 
-# What can't be meant ----------------------------------------------------------------------------------------------
+# Contradictory options --------------------------------------------------------------------------------------------
 
 
-def test_only_one_place_is_given_and_none_for_a_session_that_has_one(server: ServerProcess) -> None:
+def test_only_one_place_option_is_allowed_and_none_for_an_existing_session(server: ServerProcess) -> None:
     for command in ("chat", "send", "run"):
         refused = server.run(command, "--scratch", "--workdir", ".", "say hi")
-        assert refused.returncode == 2 and "Give one of --workdir, --project and --scratch." in refused.stderr
+        assert refused.returncode == 2 and "Give only one of --workdir, --project and --scratch." in refused.stderr
     refused = server.run("chat", "last", "--scratch")
-    assert refused.returncode == 2 and "are for a new session" in refused.stderr
+    assert refused.returncode == 2 and "are only for a new session" in refused.stderr
 
 
-def test_a_relative_directory_that_is_not_there_is_not_asked_of_the_server(server: ServerProcess) -> None:
+def test_a_missing_relative_directory_is_refused_without_a_request(server: ServerProcess) -> None:
     refused = server.run("run", "--workdir", "nowhere", "say hi")
     assert refused.returncode == 2 and f"There is no directory {server.folder}/nowhere" in refused.stderr
 
@@ -192,7 +192,7 @@ def test_a_relative_directory_that_is_not_there_is_not_asked_of_the_server(serve
 
 
 class Elsewhere(BaseHTTPRequestHandler):
-    """A server that has a directory at every path, and none of them is ours."""
+    """A server that reports a directory at every path, but never ours."""
 
     def do_GET(self) -> None:
         body = json.dumps({"status": "ok", "identity": "0" * 32, "private": False, "projects": []}).encode()
@@ -202,7 +202,7 @@ class Elsewhere(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *_: object) -> None:
-        """Nobody reads it."""
+        """Silence the log."""
 
 
 @pytest.fixture
@@ -217,18 +217,18 @@ def elsewhere() -> Iterator[str]:
 
 
 @pytest.mark.parametrize("arguments", BEGINNINGS)
-def test_a_server_behind_a_tunnel_needs_to_hear_where_to_work(
+def test_a_server_behind_a_tunnel_needs_an_option_for_the_directory(
     server: ServerProcess, elsewhere: str, arguments: tuple[str, ...]
 ) -> None:
     refused = server.run(*arguments, "--url", elsewhere, stdin="say hi\n")
     assert refused.returncode == 2
-    assert f"The server at {elsewhere} does not see the current directory" in refused.stderr
+    assert f"The server at {elsewhere} can't see the current directory" in refused.stderr
     assert OPTIONS in refused.stderr
     relative = server.run(arguments[0], "--url", elsewhere, "--workdir", ".", *arguments[1:], stdin="say hi\n")
     assert relative.returncode == 2 and "Give an absolute path on the server's machine." in relative.stderr
 
 
-def test_whether_the_agent_sees_files_of_this_machine_is_asked_of_the_server(
+def test_the_server_is_asked_whether_the_agent_sees_files_of_this_machine(
     server: ServerProcess, elsewhere: str
 ) -> None:
     for url, expected in ((server.url, True), (elsewhere, False)):
@@ -238,7 +238,7 @@ def test_whether_the_agent_sees_files_of_this_machine_is_asked_of_the_server(
 
 
 class HiddenServer(ColdServer):
-    """A server that has something else mounted at a path: a file, or an empty directory."""
+    """A server with something else mounted at a path: a file, or an empty directory."""
 
     def __init__(self, data: Path, hidden: Path, over: Path) -> None:
         super().__init__(data, "[server]\nagent = 'rehearsal'\n")
@@ -263,7 +263,7 @@ def can_mount() -> bool:
 
 @pytest.mark.full
 @pytest.mark.parametrize("difference", ["another directory at the path", "another kernel"])
-def test_a_real_server_that_sees_another_directory_is_found_out(tmp_path: Path, difference: str) -> None:
+def test_a_server_that_sees_another_directory_is_detected(tmp_path: Path, difference: str) -> None:
     if not can_mount():
         pytest.skip("needs root, unshare and leave to mount")
     repository, over = tmp_path / "repository", tmp_path / "over"
@@ -283,7 +283,7 @@ def test_a_real_server_that_sees_another_directory_is_found_out(tmp_path: Path, 
 
     try:
         refused = run()
-        assert refused.returncode == 2 and "does not see the current directory" in refused.stderr
+        assert refused.returncode == 2 and "can't see the current directory" in refused.stderr
         assert run("--scratch").stdout == "hi\n"
         assert run("--workdir", str(tmp_path)).stdout == "hi\n"
     finally:

@@ -1,4 +1,4 @@
-"""`perdure queue` and `perdure attachments`: what waits is listed, edited and withdrawn; files go out and come back."""
+"""`perdure queue` and `perdure attachments`: list, edit and withdraw messages; upload and download files."""
 
 import json
 from pathlib import Path
@@ -24,7 +24,7 @@ def waiting(server: ServerProcess, session: str) -> list[tuple[str, str]]:
     return [(entry["message_id"], entry["text"]) for entry in listed]
 
 
-def test_waiting_messages_are_listed_by_their_place(server: ServerProcess, busy: str) -> None:
+def test_queued_messages_are_listed_by_position(server: ServerProcess, busy: str) -> None:
     shown = server.run("queue", busy[:9])
     assert [line.split()[:2] for line in shown.stdout.splitlines()[1:]] == [["1", "m_1"], ["2", "m_2"], ["3", "m_3"]]
     assert server.run("queue", "list", "last").stdout.splitlines()[-1].endswith("say 3")
@@ -40,27 +40,27 @@ def test_a_message_is_edited_in_its_place_by_number_or_id(server: ServerProcess,
     assert [server.text(busy, turn) for turn in (2, 3)] == ["1", "better"]
 
 
-def test_messages_are_withdrawn_one_by_one_or_all_at_once(server: ServerProcess, busy: str) -> None:
+def test_messages_are_withdrawn_one_by_one_or_all_together(server: ServerProcess, busy: str) -> None:
     one = server.run("queue", "withdraw", busy, "1", "m_3")
     assert (one.returncode, one.stdout) == (0, "Withdrew: say 1\nWithdrew: say 3\n")
     assert waiting(server, busy) == [("m_2", "say 2")]
     every = json.loads(server.run("queue", "rm", busy, "--all", "--json").stdout)
     assert [entry["text"] for entry in every["withdrawn"]] == ["say 2"]
-    assert "No message waits" in server.run("queue", busy).stderr
+    assert "The queue is empty" in server.run("queue", busy).stderr
 
 
 @pytest.mark.parametrize(
     ("words", "code", "sentence"),
     [
-        (["edit", "7", "say no"], 1, "Give its place (1 to 3) or its id. (not_found)"),
-        (["edit", "m_", "say no"], 2, "3 waiting messages begin with 'm_'"),
+        (["edit", "7", "say no"], 1, "Give its position (1 to 3) or its id. (not_found)"),
+        (["edit", "m_", "say no"], 2, "3 message ids start with 'm_'"),
         (["edit", "1"], 2, "`-` to read stdin"),
-        (["edit", "1", " "], 2, "Give a text."),
-        (["withdraw"], 2, "Give a MESSAGE, or --all."),
-        (["withdraw", "1", "--all"], 2, "Give a MESSAGE, or --all."),
+        (["edit", "1", " "], 2, "Give a TEXT."),
+        (["withdraw"], 2, "Give a MESSAGE or --all."),
+        (["withdraw", "1", "--all"], 2, "Give a MESSAGE or --all."),
     ],
 )
-def test_what_is_not_waiting_is_said(
+def test_a_message_that_is_not_queued_is_reported(
     server: ServerProcess, busy: str, words: list[str], code: int, sentence: str
 ) -> None:
     done = server.run("queue", words[0], busy, *words[1:])
@@ -68,7 +68,7 @@ def test_what_is_not_waiting_is_said(
     assert len(waiting(server, busy)) == 3
 
 
-def test_files_are_sent_listed_and_downloaded_as_they_were(server: ServerProcess) -> None:
+def test_files_are_sent_listed_and_downloaded_unchanged(server: ServerProcess) -> None:
     for folder in ("one", "two"):
         (server.folder / folder).mkdir()
     (server.folder / "one" / "shot.png").write_bytes(PICTURE)
@@ -95,7 +95,7 @@ def test_files_are_sent_listed_and_downloaded_as_they_were(server: ServerProcess
     assert (got / "shot.png").read_bytes() == PICTURE[::-1]
 
 
-def test_an_attachments_name_leads_nowhere_else(server: ServerProcess) -> None:
+def test_an_attachments_name_cannot_escape_the_folder(server: ServerProcess) -> None:
     session = server.create()
     attachment = {"name": "../../escaped\x1b[2J.txt", "data": "aGk="}
     server.turn(session, "say seen", attachments=[attachment, {"name": "..", "data": "aGk="}, {"path": "/etc/hosts"}])
@@ -104,10 +104,10 @@ def test_an_attachments_name_leads_nowhere_else(server: ServerProcess) -> None:
     assert sorted(path.name for path in (server.folder / "inside").iterdir()) == ["attachment", "escaped[2J.txt"]
     assert not (server.folder.parent / "escaped.txt").exists()
     named = server.run("attachments", "download", session, "3")
-    assert named.returncode == 1 and "only named in the message" in named.stderr
+    assert named.returncode == 1 and "was not uploaded with the message" in named.stderr
 
 
-def test_a_file_that_is_not_there_is_not_sent(server: ServerProcess, tmp_path: Path) -> None:
+def test_a_missing_file_is_not_sent(server: ServerProcess, tmp_path: Path) -> None:
     for given in ("nothing.txt", str(tmp_path)):
         done = server.run("send", "--new", "say hi", "--attach", given)
         assert done.returncode == 2 and "--attach" in done.stderr

@@ -1,4 +1,4 @@
-"""The change and the command that real agents ask about, in a real terminal, with a scripted model behind them."""
+"""Permission requests of real agents with a scripted model, in a real terminal."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -76,7 +76,7 @@ def test_claude_shows_edits_and_commands_before_and_after(
         chat.wait("y/a/n>")
         chat.enter("y")
         chat.wait("> Edited app.py +2 -1", WAIT_S)
-        # With its tabs, of which the agent's own patch has none.
+        # With tabs, which the agent's own patch lacks.
         chat.wait("  6 +        return 2\n  7 +        pass\n  8      return 0\n", WAIT_S)
         chat.wait("Turn 3,", WAIT_S)
         chat.enter(tool("Write", file_path=app, content=APP.replace("0", "3")))

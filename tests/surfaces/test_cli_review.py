@@ -1,4 +1,4 @@
-"""What a person is shown before a decision and after a deed: of every agent, in words that can be judged."""
+"""What a user sees before and after a decision, for every agent."""
 
 from typing import Any
 
@@ -59,7 +59,7 @@ def test_every_request_of_an_agent_shows_its_change_or_its_command(name: str) ->
 
 
 @pytest.mark.parametrize("name", ASKING)
-def test_y_and_n_have_a_meaning_for_every_request_of_an_agent(name: str) -> None:
+def test_y_and_n_work_for_every_request_of_an_agent(name: str) -> None:
     for one in prompts_of(name):
         kinds = {option["option_id"]: option["kind"] for option in one["options"]}
         assert kinds[permission_for(one, "y")["option_id"]] == "allow_once"
@@ -89,8 +89,8 @@ def test_always_says_what_it_covers() -> None:
     assert "  2 a  Yes, and don't ask again for commands that start with `touch ok1.txt`" in offered(codex)
 
 
-def test_of_two_always_options_a_explains_itself_and_y_stays_the_plain_one() -> None:
-    """As qwen offers them."""
+def test_with_two_always_options_a_is_explained_and_y_means_once() -> None:
+    """Options as qwen offers them."""
     options = [
         {"option_id": "proceed_always_project", "name": "Always Allow in project", "kind": "allow_always"},
         {"option_id": "proceed_always_user", "name": "Always Allow for user", "kind": "allow_always"},
@@ -104,14 +104,14 @@ def test_of_two_always_options_a_explains_itself_and_y_stays_the_plain_one() -> 
     with pytest.raises(NotUnderstood) as error:
         permission_for(one, "a")
     assert str(error.value) == (
-        'a could be 1 or 2: 1 is "Always Allow in project", 2 is "Always Allow for user", y allows, '
+        'a could mean 1 or 2: 1 is "Always Allow in project", 2 is "Always Allow for user", y allows, '
         "n denies (a reason may follow)."
     )
     two = [{"option_id": "auto", "name": "Allow and accept edits", "kind": "allow_once"}, options[2], options[3]]
     assert permission_for(prompt(options=two), "y") == {"option_id": "proceed_once"}
 
 
-def test_words_that_answer_nothing_are_explained_and_a_reason_only_follows_a_no() -> None:
+def test_invalid_answers_are_explained_and_a_reason_may_only_follow_a_denial() -> None:
     for text in ("maybe", "y please", "4", "0", "a now", "1 because"):
         with pytest.raises(NotUnderstood, match=r"y allows, .* n denies \(a reason may follow\)\."):
             permission_for(prompt(), text)
@@ -135,12 +135,12 @@ def test_a_script_is_shown_whole_with_its_directory_if_that_differs() -> None:
     assert listed == "Permission: run\n  bash -c 'echo a b'"
 
 
-def test_a_command_can_not_hide_anything() -> None:
+def test_a_command_cannot_hide_anything() -> None:
     shown = text_of(prompt(tool_kind="execute", input={"command": "echo ok\x1b[2K\r; rm -rf .\u202e"}))
     assert "\x1b" not in shown and "\r" not in shown and "\u202e" not in shown and "; rm -rf ." in shown
 
 
-def test_other_tools_show_all_that_they_are_given() -> None:
+def test_other_tools_show_all_of_their_input() -> None:
     shown = text_of(prompt(title="Deploy", input={"name": "site", "steps": 3, "plan": "first\n\nthen"}))
     assert shown == "Permission: Deploy\n  name: site\n  steps: 3\n  plan:\n    first\n\n    then"
     assert text_of(prompt(title="slow", content='{"text":"hello"}')) == 'Permission: slow\n  {"text":"hello"}'
@@ -192,7 +192,7 @@ def test_a_denied_or_failed_edit_does_not_look_done() -> None:
     assert details(broken) == ["  Exit code 2"]
 
 
-def test_a_prompt_without_a_change_of_its_own_takes_it_from_its_tool() -> None:
+def test_a_prompt_without_a_diff_takes_it_from_its_tool() -> None:
     tool: Json = {"tool_id": "t", "name": "edit", "kind": "edit", "title": "Edit", "input": None}
     diff = [{"path": "/w/a.py", "old_text": "one", "new_text": "two"}]
     asked = {**prompt(), "tool_id": "t"}
@@ -207,7 +207,7 @@ def test_a_prompt_without_a_change_of_its_own_takes_it_from_its_tool() -> None:
     assert lay_out(shown.rows, None, colour=False) == ["Permission: edit a.py  +1 -1", "  -one", "  +two"]
 
 
-def test_an_edit_that_does_not_repeat_its_change_shows_what_was_asked_for() -> None:
+def test_an_edit_that_does_not_repeat_its_change_shows_the_requested_one() -> None:
     tool: Json = {"tool_id": "t", "name": "edit", "kind": "edit", "title": "Edit", "input": None}
     diff = [{"path": "a.py", "old_text": "one\n", "new_text": "two\n", "line": 3}]
     narrator = Narrator(lambda turn: [])

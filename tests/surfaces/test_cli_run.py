@@ -1,4 +1,4 @@
-"""`perdure run`, and the client's run that it stands on, against a real server and the rehearsal agent."""
+"""`perdure run` and the client's `run`, against a real server and the rehearsal agent."""
 
 import json
 import signal
@@ -20,13 +20,13 @@ def test_a_run_writes_the_answer_and_nothing_else_to_stdout(server: ServerProces
 
 
 @pytest.mark.parametrize("arguments", [(), ("-",)])
-def test_stdin_is_the_prompt_where_none_is_given(server: ServerProcess, arguments: tuple[str, ...]) -> None:
+def test_stdin_is_the_prompt_if_none_is_given(server: ServerProcess, arguments: tuple[str, ...]) -> None:
     done = server.run("run", *arguments, stdin="think hm\nedit notes.txt\nsay piped\n")
     assert (done.returncode, done.stdout) == (0, "piped\n")
     assert "> Edited notes.txt" in done.stderr
 
 
-def test_a_run_that_fails_has_exit_code_1_and_keeps_what_was_said(server: ServerProcess) -> None:
+def test_a_failed_run_exits_1_and_keeps_its_output(server: ServerProcess) -> None:
     done = server.run("run", stdin="say partly\ncrash 3\n")
     assert done.returncode == 1
     assert "partly" in done.stdout and "The turn failed" in done.stderr
@@ -40,7 +40,7 @@ def test_json_is_the_run_as_one_document(server: ServerProcess) -> None:
     assert (failed.returncode, json.loads(failed.stdout)["status"]) == (1, "failed")
 
 
-def test_agent_project_workdir_model_and_mode_are_as_asked(server: ServerProcess, tmp_path: Path) -> None:
+def test_agent_project_workdir_model_and_mode_are_applied(server: ServerProcess, tmp_path: Path) -> None:
     folder = tmp_path / "site"
     folder.mkdir()
     options = ["--agent", "rehearsal", "--model", "rehearsal-2", "--mode", "auto"]
@@ -54,7 +54,7 @@ def test_agent_project_workdir_model_and_mode_are_as_asked(server: ServerProcess
 
 
 @pytest.mark.full
-def test_a_run_and_a_message_begin_below_the_session_that_starts_them(server: ServerProcess) -> None:
+def test_a_run_and_a_message_record_the_parent_session_that_starts_them(server: ServerProcess) -> None:
     parent = server.run("send", "--new", "--wait", "--json", "say one").stdout
     session = json.loads(parent.split("\n")[0])["session_id"]
     assert server.run("run", "--parent", session[:-2], "say two").stdout == "two\n"
@@ -66,7 +66,7 @@ def test_a_run_and_a_message_begin_below_the_session_that_starts_them(server: Se
     assert refused.returncode == 1 and "There is no session 's_none'" in refused.stderr
 
 
-def test_what_is_not_allowed_is_denied_and_said_so(server: ServerProcess) -> None:
+def test_tools_that_are_not_allowed_are_denied_and_reported(server: ServerProcess) -> None:
     denied = server.run("run", "permit Deploy")
     assert denied.returncode == 0 and "perdure answer" not in denied.stderr
     session = json.loads(server.run("sessions", "--json").stdout)["sessions"][0]["id"]
@@ -90,7 +90,7 @@ def test_the_same_message_id_is_one_run(server: ServerProcess) -> None:
     assert len(json.loads(server.run("sessions", "--json").stdout)["sessions"]) == 1
 
 
-def test_what_can_not_be_run_is_a_usage_error_or_a_refusal(server: ServerProcess) -> None:
+def test_an_invalid_run_is_a_usage_error_or_refused(server: ServerProcess) -> None:
     assert server.run("run", stdin=" \n").returncode == 2
     assert server.run("run", "--timeout", "-1", "say hi").returncode == 2
     unknown = server.run("run", "--agent", "nobody", "say hi")
@@ -101,7 +101,7 @@ def test_without_a_server_the_exit_code_is_3(tmp_path: Path) -> None:
     assert cli.main(["--data", str(tmp_path), "run", "say hi"]) == 3
 
 
-def test_ctrl_c_leaves_the_run_and_says_how_to_stop_it(server: ServerProcess) -> None:
+def test_ctrl_c_leaves_the_run_running_and_says_how_to_stop_it(server: ServerProcess) -> None:
     running = subprocess.Popen(
         server.command("run", "-"),
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
@@ -120,7 +120,7 @@ def test_ctrl_c_leaves_the_run_and_says_how_to_stop_it(server: ServerProcess) ->
 
 
 @pytest.mark.full
-def test_a_run_of_the_client_outlives_a_killed_server(server: ServerProcess) -> None:
+def test_a_run_of_the_client_survives_a_killed_server(server: ServerProcess) -> None:
     with server.client(patience_s=COMMAND_LIMIT_S) as client:
         found: list[object] = []
         begun = client.begin_run("sleep 2\nsay survived", message_id="sleeper")

@@ -1,4 +1,4 @@
-"""The table of sessions: room for the title in a narrow terminal, and ids that commands take."""
+"""The table of sessions: room for the title in a narrow terminal, and ids that commands accept."""
 
 import json
 from typing import Any
@@ -15,7 +15,7 @@ STATES = some.sampled_from(["processing", "idle", "ended"])
 SESSIONS = some.lists(
     some.fixed_dictionaries(
         {
-            # Ids that begin alike, as those do which were made in the same moment.
+            # Ids with a common prefix, like those created in the same moment.
             "id": some.text("01", min_size=21, max_size=21).map("s_".__add__),
             "state": STATES,
             "status": some.sampled_from(["running", "completed", "stopped", "timed-out", "failed"]),
@@ -38,20 +38,20 @@ def test_every_row_fits_the_terminal_and_the_title_has_room(sessions: list[dict[
     widths = [max(len(row[number]) for row in [headings, *rows]) for number in range(len(headings))]
     used = sum(widths) + GAP_COLUMNS * (len(widths) - 1)
     ids = [row[0] for row in rows]
-    assert used <= columns or max(map(len, ids)) > 16, "only ids that begin alike for long may take more"
+    assert used <= columns or max(map(len, ids)) > 16, "only ids with a long common prefix may be longer"
     for row, session in zip(rows, sessions, strict=True):
         assert session["id"].startswith(row[0])
     assert len(set(ids)) == len(ids)
 
 
 @given(SESSIONS)
-def test_what_is_piped_has_whole_ids_and_every_column(sessions: list[dict[str, Any]]) -> None:
+def test_piped_output_has_whole_ids_and_every_column(sessions: list[dict[str, Any]]) -> None:
     headings, rows = session_table(sessions, None)
     assert headings == ["session", "state", "agent", "active", "turns", "title"]
     assert [row[0] for row in rows] == [session["id"] for session in sessions]
 
 
-def test_a_short_id_is_as_long_as_it_must_be() -> None:
+def test_short_ids_are_as_long_as_needed_to_be_unique() -> None:
     assert short_ids(["s_0123456789abcdef", "s_9876543210abcdef"]) == ["s_01234567", "s_98765432"]
     assert short_ids(["s_0123456789ab", "s_0123456789ac"]) == ["s_0123456789ab", "s_0123456789ac"]
     assert short_ids(["short"]) == ["short"]
@@ -65,7 +65,7 @@ def test_eighty_columns_show_most_of_a_usual_title() -> None:
     assert rows[0][1] == "asks you" and rows[0][-1] == title
 
 
-def test_the_id_in_the_table_is_one_that_commands_take(server: ServerProcess) -> None:
+def test_commands_accept_the_ids_in_the_table(server: ServerProcess) -> None:
     session = json.loads(server.run("send", "--json", "say hello").stdout)["session_id"]
     with Terminal(server.command("sessions"), server.environment, server.folder) as terminal:
         assert terminal.wait_end() == 0
@@ -75,7 +75,7 @@ def test_the_id_in_the_table_is_one_that_commands_take(server: ServerProcess) ->
     assert server.run("send", "--wait", "--queue", row[0], "say again").stdout == "again\n"
 
 
-def test_an_id_that_is_too_short_names_the_sessions_that_it_may_mean(server: ServerProcess) -> None:
+def test_the_error_for_an_ambiguous_id_names_the_sessions_that_match(server: ServerProcess) -> None:
     ids = [json.loads(server.run("send", "--json", "say hi").stdout)["session_id"] for _ in range(2)]
     unclear = server.run("show", "s_")
     assert unclear.returncode == 2 and all(each in unclear.stderr for each in ids)

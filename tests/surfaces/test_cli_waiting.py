@@ -1,5 +1,5 @@
-"""Messages that wait for a free slot, in the command line and in the chat: both say at once what a message waits for,
-then when it begins, and whoever leaves meanwhile learns that it stays accepted."""
+"""Messages that wait for a free slot, on the command line and in the chat. Both show what a message is waiting for and
+when its turn starts. If the user leaves meanwhile, they say that the message stays accepted."""
 
 import contextlib
 import json
@@ -16,8 +16,8 @@ from tests.harness import SharedServers, eventually
 from tests.surfaces.conftest import CONFIG, ServerProcess
 from tests.surfaces.terminal import Terminal
 
-WAITS = "Waiting for a free slot: the server runs 1 turn at once (slots = 1)."
-STAYS = "The message stays accepted, and its turn begins when a slot is free."
+WAITS = "Waiting for a free slot: the server runs 1 turn at a time (slots = 1)."
+STAYS = "The message is still waiting; its turn starts when a slot is free."
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def free(server: ServerProcess) -> None:
 
 
 def begun(server: ServerProcess, *arguments: str) -> "subprocess.Popen[str]":
-    """A command that goes on while the test does something else."""
+    """A command that runs in the background."""
     return subprocess.Popen(
         server.command(*arguments),
         env=server.environment,
@@ -55,7 +55,7 @@ def accepted(server: ServerProcess) -> str:
     return str(found[0]["id"])
 
 
-def test_a_sent_message_says_what_it_waits_for(full: ServerProcess) -> None:
+def test_send_says_what_a_message_waits_for(full: ServerProcess) -> None:
     sent = full.run("send", "say waited")
     assert (sent.returncode, sent.stderr) == (0, f"{WAITS}\n")
     session = sent.stdout.strip()
@@ -68,19 +68,19 @@ def test_a_sent_message_says_what_it_waits_for(full: ServerProcess) -> None:
 
 
 @pytest.mark.parametrize("command", [("send", "--wait"), ("run",)])
-def test_a_command_that_waits_shows_why_when_it_begins_and_the_answer(
+def test_a_command_that_waits_shows_why_and_then_the_start_and_the_answer(
     full: ServerProcess, command: tuple[str, ...]
 ) -> None:
     process = begun(full, *command, "say waited")
     assert process.stderr is not None
     assert process.stderr.readline() == f"{WAITS}\n"
     free(full)
-    assert process.stderr.readline() == "The turn begins.\n"
+    assert process.stderr.readline() == "The turn has started.\n"
     out, err = process.communicate(timeout=60)
     assert (process.returncode, out, err) == (0, "waited\n", "")
 
 
-def test_a_run_for_programs_says_on_stderr_what_it_waits_for(full: ServerProcess) -> None:
+def test_a_run_with_json_says_on_stderr_what_it_waits_for(full: ServerProcess) -> None:
     process = begun(full, "run", "--json", "say waited")
     assert process.stderr is not None
     assert process.stderr.readline() == f"{WAITS}\n"
@@ -90,15 +90,15 @@ def test_a_run_for_programs_says_on_stderr_what_it_waits_for(full: ServerProcess
 
 
 @pytest.mark.parametrize("command", [("send",), ("send", "--wait"), ("run",), ("run", "--json")])
-def test_a_command_may_fail_at_once_instead_of_waiting(full: ServerProcess, command: tuple[str, ...]) -> None:
+def test_a_command_may_fail_immediately_instead_of_waiting(full: ServerProcess, command: tuple[str, ...]) -> None:
     refused = full.run(*command, "--when-full", "refuse", "say x")
     assert (refused.returncode, refused.stdout) == (1, "")
     said = " ".join(refused.stderr.split())
-    assert said.startswith('perdure: The server runs as many turns as it may (slots = 1): "holder"')
+    assert said.startswith('perdure: All slots of the server are taken (slots = 1): "holder"')
     assert full.get("/api/sessions?state=accepted")["sessions"] == []
 
 
-def test_a_retry_waits_or_fails_as_it_is_asked_to(full: ServerProcess) -> None:
+def test_a_retry_waits_or_fails_depending_on_when_full(full: ServerProcess) -> None:
     session = holder(full)
     free(full)
     full.wait_idle(session)
@@ -109,44 +109,46 @@ def test_a_retry_waits_or_fails_as_it_is_asked_to(full: ServerProcess) -> None:
     free(full)
     out, err = process.communicate(timeout=60)
     assert (process.returncode, out) == (0, "again\n")
-    assert WAITS in err and "The turn begins." in err
+    assert WAITS in err and "The turn has started." in err
 
 
-def test_a_message_that_is_aborted_while_it_waits_was_cancelled_before_it_began(full: ServerProcess) -> None:
+def test_a_message_aborted_while_it_waits_is_reported_as_cancelled_before_it_started(full: ServerProcess) -> None:
     process = begun(full, "send", "--wait", "say x")
     session = accepted(full)
     aborted = full.run("abort", session)
-    assert (aborted.returncode, aborted.stdout) == (0, "Cancelled before it began.\n")
+    assert (aborted.returncode, aborted.stdout) == (0, "Cancelled before it started.\n")
     out, err = process.communicate(timeout=60)
     assert (process.returncode, out) == (1, "")
-    assert err.splitlines()[-1] == "perdure: Cancelled before it began."
+    assert err.splitlines()[-1] == "perdure: Cancelled before it started."
 
 
-def test_what_waits_is_listed_shown_and_edited_as_such(full: ServerProcess) -> None:
+def test_a_waiting_message_is_listed_shown_and_edited(full: ServerProcess) -> None:
     session = full.run("send", "say waited").stdout.strip()
     takes = holder(full)
     [row] = full.run("sessions", "--state", "accepted").stdout.splitlines()[1:]
     assert row.split()[:2] == [session, "waiting"]
     shown = full.run("show", session).stdout
-    assert "state: waiting. Its turn waits for a free slot. The server runs as many turns as it may" in shown
+    assert "state: waiting. Its turn waits for a free slot. All slots of the server are taken" in shown
     assert f'"holder" ({takes})' in shown
     assert shown.splitlines()[-1].split()[:3] == ["1", "rehearsal", "waiting"]
     assert f'"holder" ({takes})' in " ".join(full.run("explain", session).stdout.split())
     edited = full.run("edit", session, "1", "say edited").stdout
-    assert " ".join(edited.split()) == "The message of turn 1 has its new text. Its turn has not begun yet."
+    assert " ".join(edited.split()) == "Changed the message of turn 1. The turn has not started yet."
     free(full)
     full.wait_idle(session)
     assert full.text(session, 1) == "edited"
 
 
-def test_a_second_message_is_refused_with_what_is_so_and_can_be_queued(full: ServerProcess) -> None:
+def test_a_second_message_is_refused_with_the_reason_and_can_be_queued(full: ServerProcess) -> None:
     session = full.run("send", "say one").stdout.strip()
     refused = full.run("send", session, "say two")
     assert refused.returncode == 1
-    assert " ".join(refused.stderr.split()).startswith("perdure: A message waits to begin. Send with --queue to wait")
-    assert "A message waits to begin." in full.run("rewind", session, "1").stderr
+    assert " ".join(refused.stderr.split()).startswith(
+        "perdure: A message is waiting for a slot. Send with --queue to wait"
+    )
+    assert "A message is waiting for a slot." in full.run("rewind", session, "1").stderr
     queued = full.run("send", session, "--queue", "say two")
-    assert (queued.returncode, queued.stderr) == (0, "Queued: another message waits to begin.\n")
+    assert (queued.returncode, queued.stderr) == (0, "Queued: another message is waiting for a slot.\n")
     free(full)
     full.wait(session, lambda shown: shown["turn_count"] == 2 and shown["state"] == "idle")
     assert full.text(session, 2) == "two"
@@ -174,7 +176,7 @@ def test_a_plain_chat_waits_line_by_line(full: ServerProcess) -> None:
 
 @pytest.mark.full
 @pytest.mark.parametrize("command", [("send", "--wait"), ("run",), ("run", "--json")])
-def test_whoever_leaves_while_a_message_waits_learns_that_it_stays_accepted(
+def test_leaving_a_command_while_a_message_waits_says_that_it_stays_accepted(
     full: ServerProcess, command: tuple[str, ...]
 ) -> None:
     arguments = full.command(*command, "say waited")
@@ -205,7 +207,7 @@ def test_the_chat_shows_what_a_message_waits_for_and_when_it_begins(full: Server
         terminal.wait("Waiting for a free slot")
         terminal.wait("Waiting for a slot rehearsal, Esc cancels")
         free(full)
-        terminal.wait("The turn begins.")
+        terminal.wait("The turn has started.")
         terminal.wait("Idle rehearsal")
 
 
@@ -214,20 +216,20 @@ def test_escape_in_the_chat_cancels_a_message_that_waits(full: ServerProcess) ->
     with waiting_chat(full) as terminal:
         terminal.wait("Waiting for a slot rehearsal, Esc cancels")
         terminal.type("\x1b")
-        terminal.wait("Cancelled before it began.")
+        terminal.wait("Cancelled before it started.")
         terminal.wait("Idle rehearsal")
 
 
 @pytest.mark.full
-def test_whoever_leaves_the_chat_while_a_message_waits_is_told_that_it_stays(full: ServerProcess) -> None:
+def test_leaving_the_chat_while_a_message_waits_says_that_it_stays(full: ServerProcess) -> None:
     with waiting_chat(full) as terminal:
         terminal.wait("Waiting for a slot rehearsal")
         terminal.type("/quit\r")
         assert terminal.wait_end() == 0
-        assert "The message stays accepted: its turn begins when a slot is free." in terminal.text
+        assert "The message is still waiting; its turn starts when a slot is free." in terminal.text
 
 
-def test_what_waits_or_was_cancelled_before_it_began_can_be_exported_and_imported(
+def test_a_waiting_or_early_cancelled_message_can_be_exported_and_imported(
     full: ServerProcess, servers: SharedServers, tmp_path: Path
 ) -> None:
     cancelled, waiting = (full.run("send", text).stdout.strip() for text in ("say cancelled", "say waiting"))
@@ -240,7 +242,7 @@ def test_what_waits_or_was_cancelled_before_it_began_can_be_exported_and_importe
         done = other.run("import", str(tmp_path / "out"))
         assert done.returncode == 0, done.stderr
         ends = {one: other.session(one)["turns"][0]["stop_reason"] for one in (cancelled, waiting)}
-        assert ends == {cancelled: "cancelled", waiting: "failed"}, "whatever it waited for is not here"
+        assert ends == {cancelled: "cancelled", waiting: "failed"}, "the export does not contain what it waited for"
         assert [other.session(one)["state"] for one in (cancelled, waiting)] == ["idle", "idle"]
         assert other.recalled(waiting) == ["say waiting"]
 
@@ -248,7 +250,7 @@ def test_what_waits_or_was_cancelled_before_it_began_can_be_exported_and_importe
 # The Python client ----------------------------------------------------------------------------------------------------
 
 
-def test_the_client_waits_unless_it_is_asked_not_to(full: ServerProcess) -> None:
+def test_the_client_waits_unless_told_otherwise(full: ServerProcess) -> None:
     with full.client() as client:
         sent = client.send("say waited")
         assert (sent["state"], sent["waits_for"]["code"]) == ("accepted", "slots_full")

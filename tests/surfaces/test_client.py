@@ -1,4 +1,4 @@
-"""The client: frames from bytes, streams that survive, messages that are taken once."""
+"""The client: parsing frames, reconnecting streams, idempotent messages."""
 
 import json
 import socket
@@ -25,7 +25,7 @@ LIMIT_S = 20.0
     ),
     st.lists(st.integers(1, 40), min_size=1),
 )
-def test_frames_are_the_same_however_the_bytes_are_cut(events: list[tuple[int, str]], cuts: list[int]) -> None:
+def test_frames_do_not_depend_on_how_the_bytes_are_split(events: list[tuple[int, str]], cuts: list[int]) -> None:
     stream = b"".join(f": beat\n\nid: {seq}\nevent: system\ndata: {text}\n\n".encode() for seq, text in events)
     frames, position, number = Frames(), 0, 0
     found: list[Frame] = []
@@ -37,7 +37,7 @@ def test_frames_are_the_same_however_the_bytes_are_cut(events: list[tuple[int, s
 
 
 class Script:
-    """A server that gives each connection the next of its answers and then hangs up; it notes what was asked."""
+    """A server that gives each connection the next prepared response and then hangs up. Records the requests."""
 
     def __init__(self, answers: list[bytes]) -> None:
         self.asked: list[str] = []
@@ -73,7 +73,7 @@ def frame(seq: int, kind: str = "system", more: str = "", position: str | None =
     return f"id: {position or seq}\nevent: {kind}\ndata: {body}\n\n"
 
 
-def test_a_stream_goes_on_at_its_position_drops_what_is_repeated_and_ends_with_204() -> None:
+def test_a_stream_resumes_at_its_position_drops_duplicates_and_ends_with_204() -> None:
     server = Script(
         [
             sse(frame(1), frame(2), "id: 3\nevent: system\nda"),
@@ -95,7 +95,7 @@ def test_a_stream_goes_on_at_its_position_drops_what_is_repeated_and_ends_with_2
     assert "last-event-id: 3-7\r\n" in server.asked[3].lower()
 
 
-def test_a_snapshot_sets_the_number_anew() -> None:
+def test_a_snapshot_resets_the_event_number() -> None:
     server = Script(
         [
             sse(frame(9)),
@@ -112,7 +112,7 @@ def test_a_snapshot_sets_the_number_anew() -> None:
     server.close()
 
 
-def test_a_stream_that_is_closed_from_another_thread_ends_at_once(server: ServerProcess) -> None:
+def test_a_stream_closed_from_another_thread_ends_immediately(server: ServerProcess) -> None:
     with server.client() as client:
         sent = client.send("hang")
         stream = client.events(sent["session_id"], 0)
@@ -131,7 +131,7 @@ def test_a_stream_that_is_closed_from_another_thread_ends_at_once(server: Server
         assert not reader.is_alive()
 
 
-def test_a_stream_of_a_session_that_does_not_exist_is_refused(server: ServerProcess) -> None:
+def test_a_stream_of_a_missing_session_is_refused(server: ServerProcess) -> None:
     with server.client() as client, pytest.raises(Problem) as refused:
         next(iter(client.events("s_nothing")))
     assert refused.value.code == "not_found"
@@ -142,7 +142,7 @@ def test_a_stream_that_never_connected_is_unreachable() -> None:
         next(iter(client.events("s")))
 
 
-def test_a_message_is_taken_once_although_its_answer_was_lost(server: ServerProcess) -> None:
+def test_a_message_is_accepted_once_although_the_response_was_lost(server: ServerProcess) -> None:
     lost = Script([b""])
     places = iter([lost.address])
     with Client(lambda: next(places, None) or server.address(), patience_s=LIMIT_S) as client:
@@ -155,7 +155,7 @@ def test_a_message_is_taken_once_although_its_answer_was_lost(server: ServerProc
     assert len(lost.asked) == 1
 
 
-def test_a_job_is_run_once_although_the_answer_was_lost(server: ServerProcess) -> None:
+def test_a_job_runs_once_although_the_response_was_lost(server: ServerProcess) -> None:
     with server.client() as other:
         job = other.add_job("Greet", "say hi", every_s=3600)["id"]
     lost = Script([b""])
@@ -169,7 +169,7 @@ def test_a_job_is_run_once_although_the_answer_was_lost(server: ServerProcess) -
     assert "/run " in lost.asked[0]
 
 
-def test_a_request_that_may_have_been_done_is_not_repeated_by_itself() -> None:
+def test_a_request_that_is_not_idempotent_is_not_retried() -> None:
     lost = Script([b""])
     with Client(lost.address, patience_s=LIMIT_S) as client, pytest.raises(Unreachable) as broken:
         client.abort("s")
@@ -183,7 +183,7 @@ def test_a_server_keeps_an_idle_connection_far_longer_than_its_client_uses_it() 
     assert used_for_s is not None and used_for_s * 3 < KEEP_ALIVE_S
 
 
-def test_a_refusal_carries_its_code_its_sentence_and_its_facts(server: ServerProcess) -> None:
+def test_a_problem_has_a_code_a_message_and_details(server: ServerProcess) -> None:
     with server.client() as client:
         sent = client.send("hang")
         with pytest.raises(Problem) as refused:
@@ -193,14 +193,14 @@ def test_a_refusal_carries_its_code_its_sentence_and_its_facts(server: ServerPro
     assert str(refused.value)
 
 
-def test_an_answer_that_is_not_ours_is_a_problem_too() -> None:
+def test_a_response_from_another_program_is_a_problem_too() -> None:
     stranger = Script([b"HTTP/1.1 502 Bad Gateway\r\ncontent-length: 5\r\nconnection: close\r\n\r\n<html"])
-    with Client(stranger.address) as client, pytest.raises(Problem, match="answered 502"):
+    with Client(stranger.address) as client, pytest.raises(Problem, match="status 502"):
         client.health()
     stranger.close()
 
 
-def test_a_session_is_read_over_pages_with_all_its_turns(
+def test_a_session_is_read_page_by_page_with_all_its_turns(
     server: ServerProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("perdure.surfaces.client.PAGE_LIMIT", 2)
@@ -216,7 +216,7 @@ def test_a_session_is_read_over_pages_with_all_its_turns(
         assert [turn["turn"] for turn in client.session(session, limit=2, cursor="4")["turns"]] == [2, 3]
 
 
-def test_the_log_is_read_over_pages_to_its_end(server: ServerProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_log_is_read_page_by_page_to_its_end(server: ServerProcess, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("perdure.surfaces.client.LOG_PAGE_EVENTS", 3)
     with server.client() as client:
         sent = client.send("say a few words here")

@@ -1,4 +1,4 @@
-"""The client's verbs about what was said, against a real server and the rehearsal agent."""
+"""The client's history methods, against a real server and the rehearsal agent."""
 
 from collections.abc import Callable, Iterator
 
@@ -16,7 +16,7 @@ def client(server: ServerProcess) -> Iterator[Client]:
 
 
 def ask(client: Client, text: str, session_id: str | None = None) -> str:
-    """Send a message and wait for its turn's end. The session's id."""
+    """Send a message and wait for its turn. Returns the session's id."""
     sent = client.send(text, session_id)
     return finish(client, sent["session_id"], sent["seq"])
 
@@ -55,7 +55,7 @@ def test_a_message_with_any_id_can_be_edited(client: Client) -> None:
     assert client.transcript(session_id)["turns"][0]["message"]["text"] == "say uno"
 
 
-def test_a_change_for_a_revision_that_is_past_is_refused_and_nothing_is_done(client: Client) -> None:
+def test_a_change_for_an_old_revision_is_refused_and_changes_nothing(client: Client) -> None:
     session_id = conversation(client, "say one", "say two")
     before = client.session(session_id)
     message_id = before["turns"][0]["message_id"]
@@ -81,7 +81,7 @@ def test_rewound_turns_are_gone_from_the_transcript_and_can_still_be_read(client
     assert [(turn["turn"], turn["rewound"]) for turn in every] == [(1, False), (2, True), (3, True)]
 
 
-def test_a_retry_drops_the_turn_and_is_a_new_one_with_the_same_message_or_another(client: Client) -> None:
+def test_a_retry_replaces_the_turn_with_a_new_one_for_the_same_or_another_message(client: Client) -> None:
     session_id = conversation(client, "say one", "say two", "recall")
     again = client.retry(session_id, 2)
     assert again["turn"] == 4
@@ -94,7 +94,7 @@ def test_a_retry_drops_the_turn_and_is_a_new_one_with_the_same_message_or_anothe
     assert (last["turn"], last["agent"], last["context"]) == (5, "rehearsal-stream", "fresh")
 
 
-def test_a_retry_is_done_once_although_its_answer_was_lost(server: ServerProcess, client: Client) -> None:
+def test_a_retry_happens_once_although_the_response_was_lost(server: ServerProcess, client: Client) -> None:
     session_id = conversation(client, "say one")
     lost = Script([b""])
     places = iter([lost.address])
@@ -107,7 +107,7 @@ def test_a_retry_is_done_once_although_its_answer_was_lost(server: ServerProcess
     assert [turn["turn"] for turn in client.session(session_id)["turns"]] == [2]
 
 
-def test_a_fork_has_the_history_and_lives_its_own_life(client: Client) -> None:
+def test_a_fork_has_the_history_and_is_independent(client: Client) -> None:
     session_id = conversation(client, "say one", "say two")
     fork = client.fork(session_id, 1, agent="rehearsal-stream")
     assert fork["id"] != session_id and fork["agent"] == "rehearsal-stream"
@@ -117,7 +117,7 @@ def test_a_fork_has_the_history_and_lives_its_own_life(client: Client) -> None:
     assert client.fork(session_id)["turn_count"] == 2
 
 
-def test_the_plan_says_what_the_next_turn_would_do(client: Client) -> None:
+def test_the_plan_describes_what_the_next_turn_would_do(client: Client) -> None:
     session_id = conversation(client, "say one")
     assert client.plan(session_id)["context"] == "live"
     fresh = client.plan(session_id, fresh=True)
@@ -130,7 +130,7 @@ def test_the_plan_says_what_the_next_turn_would_do(client: Client) -> None:
     assert (other["agent"], other["reason"], other["turns_told"]) == ("rehearsal-stream", "no_native_session", [1])
 
 
-def test_usage_is_summed_up_as_asked(client: Client) -> None:
+def test_usage_is_summed_by_the_requested_key(client: Client) -> None:
     session_id = conversation(client, "usage 100 20\nsay one", "say two")
     conversation(client, "usage 1 1")
     by_session = client.usage("session", session=session_id)
@@ -143,7 +143,7 @@ def test_usage_is_summed_up_as_asked(client: Client) -> None:
         client.usage("moon")
 
 
-def test_history_can_not_be_changed_while_a_turn_runs(client: Client) -> None:
+def test_history_cannot_be_changed_while_a_turn_runs(client: Client) -> None:
     session_id = conversation(client, "say one")
     message_id = client.session(session_id)["turns"][0]["message_id"]
     client.send("hang", session_id)

@@ -1,4 +1,4 @@
-"""What the docs show runs as it is written: the walkthrough with curl, and every example in Python."""
+"""The examples in the docs work: the walkthrough with curl, and every Python example."""
 
 import re
 import subprocess
@@ -12,7 +12,7 @@ from tests.surfaces.conftest import COMMAND_LIMIT_S, ROOT, ServerProcess
 
 SHOWN_URL = "http://127.0.0.1:7433"
 WALKTHROUGH = ROOT / "docs" / "walkthrough.md"
-# Ids are others each time.
+# Ids differ each time.
 IDS = re.compile(r"\b(s|m)_[0-9a-f]+\b")
 BETWEEN = "-- next example --"
 
@@ -28,7 +28,7 @@ class Example(NamedTuple):
 
 
 def examples(language: str) -> list[Example]:
-    """Every block in that language."""
+    """Every code block in this language."""
     return [
         Example(page, page.read_text("utf-8")[: block.start()].count("\n") + 1, block[1])
         for page in sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
@@ -38,7 +38,7 @@ def examples(language: str) -> list[Example]:
 
 @pytest.fixture
 def at_home(server: ServerProcess) -> ServerProcess:
-    """A server whose token is where the docs say. Only its address differs from what they show."""
+    """A server whose token is where the docs say. Only its address differs."""
     data = Path(server.environment["HOME"], ".local", "share", "perdure")
     data.parent.mkdir(parents=True)
     data.symlink_to(server.data)
@@ -47,7 +47,7 @@ def at_home(server: ServerProcess) -> ServerProcess:
 
 @pytest.mark.needs("curl", "jq", "bash")
 @pytest.mark.full  # it starts a dozen programs
-def test_the_walkthrough_gives_what_it_shows(at_home: ServerProcess) -> None:
+def test_the_walkthrough_prints_what_it_shows(at_home: ServerProcess) -> None:
     blocks = re.findall(r"^```(\w+)\n(.*?)^```", WALKTHROUGH.read_text("utf-8"), re.DOTALL | re.MULTILINE)
     assert [kind == "sh" for kind, _ in blocks] == [True, False] * (len(blocks) // 2)
     commands, shown = ([text for _, text in blocks[start::2]] for start in (0, 1))
@@ -66,7 +66,7 @@ def test_the_walkthrough_gives_what_it_shows(at_home: ServerProcess) -> None:
     assert not list(at_home.folder.glob("*.json"))
 
 
-@pytest.mark.full  # each starts a Python that imports all that a client needs
+@pytest.mark.full  # each starts Python and imports the client
 @pytest.mark.parametrize("example", examples("python"), ids=lambda example: example.name)
 def test_an_example_in_python_runs_as_written(at_home: ServerProcess, example: Example) -> None:
     if example.page.name == "history.md":
@@ -85,5 +85,5 @@ def test_an_example_in_python_runs_as_written(at_home: ServerProcess, example: E
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_there_are_examples_in_python() -> None:
+def test_the_docs_have_python_examples() -> None:
     assert len(examples("python")) >= 4

@@ -1,4 +1,4 @@
-"""The words for jobs: times in a time zone, how far away they are, states and runs. The clock is a value."""
+"""Texts for jobs: times in a time zone, distances, states and runs. The clock is a parameter."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -45,12 +45,12 @@ def job(**fields: Any) -> dict[str, Any]:
         ("2026-11-18T23:00:00Z", "UTC", "Wed 18 Nov 2026, 23:00 UTC (now)"),
     ],
 )
-def test_a_time_is_said_in_the_jobs_time_zone_with_how_far_away_it_is(moment: str, zone: str, words: str) -> None:
+def test_a_time_is_shown_in_the_jobs_time_zone_with_the_time_until_then(moment: str, zone: str, words: str) -> None:
     assert job_wording.when(moment, zone, NOW) == words
 
 
 @given(st.integers(0, 4 * 10**9), st.sampled_from(ZONES))
-def test_a_time_in_words_can_be_read_back(seconds: int, zone: str) -> None:
+def test_a_formatted_time_can_be_parsed_back(seconds: int, zone: str) -> None:
     there = datetime.fromtimestamp(seconds, UTC).astimezone(ZoneInfo(zone))
     words = job_wording.clock_time(there.isoformat(), zone)
     said, _, word = words.rpartition(" ")
@@ -60,7 +60,7 @@ def test_a_time_in_words_can_be_read_back(seconds: int, zone: str) -> None:
 
 
 @given(st.integers(0, 10**9))
-def test_how_far_away_a_time_is_differs_by_less_than_a_unit_and_is_alike_in_both_directions(seconds: int) -> None:
+def test_relative_times_are_rounded_to_a_unit_and_are_symmetric(seconds: int) -> None:
     ahead = job_wording.away((NOW + timedelta(seconds=seconds)).isoformat(), NOW)
     past = job_wording.away((NOW - timedelta(seconds=seconds)).isoformat(), NOW)
     if seconds == 0:
@@ -72,26 +72,26 @@ def test_how_far_away_a_time_is_differs_by_less_than_a_unit_and_is_alike_in_both
     assert abs(int(number) * size - seconds) <= size / 2 and int(number) > 0
 
 
-def test_the_time_zone_is_said_where_a_schedule_needs_one() -> None:
+def test_the_time_zone_is_shown_if_the_schedule_needs_one() -> None:
     assert job_wording.schedule_words(job()) == "At 09:00 on Monday through Friday, Europe/Berlin (0 9 * * 1-5)"
     assert job_wording.schedule_words(job(cron=None, every_s=60, schedule="Every minute")) == "Every minute"
 
 
 def test_a_job_that_backs_off_or_paused_itself_says_why() -> None:
     late = job(failures=2, backoff_until="2026-11-18T23:02:00.000Z")
-    assert job_wording.state_words(late, NOW) == "backs off"
+    assert job_wording.state_words(late, NOW) == "backing off"
     assert job_wording.reason_words(late, NOW) == (
-        "After 2 failed runs in a row it skips what is due until Thu 19 Nov 2026, 00:02 CET (in 2 min)."
+        "Skips runs until Thu 19 Nov 2026, 00:02 CET (in 2 min), after 2 failed runs in a row."
     )
     over = NOW + timedelta(minutes=3)
     assert (job_wording.state_words(late, over), job_wording.reason_words(late, over)) == ("active", "")
-    paused = job(state="paused", paused_by="failures", reason="It paused itself after 5 failed runs in a row.")
+    paused = job(state="paused", paused_by="failures", reason="Paused after 5 failed runs in a row.")
     assert job_wording.state_words(paused, NOW) == "paused"
-    assert job_wording.reason_words(paused, NOW) == "It paused itself after 5 failed runs in a row."
+    assert job_wording.reason_words(paused, NOW) == "Paused after 5 failed runs in a row."
     assert job_wording.reason_words(job(state="paused", paused_by="person"), NOW) == ""
 
 
-def test_the_settings_of_a_job_are_said_in_words() -> None:
+def test_the_settings_of_a_job_are_described_in_words() -> None:
     set_up = job(
         starts_at="2026-12-01T08:00:00.000Z", until="2027-01-01T00:00:00.000Z", max_runs=7, jitter_s=300,
         missed="all", missed_max=4, overlap="skip", session="same", session_id="s_1", workdir="/srv/site",
@@ -105,12 +105,12 @@ def test_the_settings_of_a_job_are_said_in_words() -> None:
             "until": "Fri 1 Jan 2027, 01:00 CET",
             "max runs": "7",
             "jitter": "up to 5 min",
-            "if missed": "run each of them, at most the newest 4",
-            "if it overlaps": "skip the run",
+            "if missed": "run each missed run, at most the newest 4",
+            "if overlapping": "skip the new run",
             "session": "one for all runs (s_1)",
-            "works in": "/srv/site (project site)",
+            "working directory": "/srv/site (project site)",
             "labels": "a, b",
-            "pauses itself after": "1 failed run in a row",
+            "pauses after": "1 failed run in a row",
             "keeps": "the newest 1 session, sessions for 30 days",
         }
         == words
@@ -127,11 +127,11 @@ def test_the_settings_of_a_job_are_said_in_words() -> None:
         ({"session": "s_1"}, ""),
     ],
 )
-def test_where_a_job_works_is_said(fields: dict[str, Any], words: str) -> None:
+def test_the_jobs_directory_is_shown(fields: dict[str, Any], words: str) -> None:
     assert job_wording.place_words(job(**fields)) == words
 
 
-def test_runs_are_a_table_without_the_columns_that_would_be_empty() -> None:
+def test_the_table_of_runs_omits_empty_columns() -> None:
     headings, rows = job_wording.run_table([run(), run(session_id=None, duration_ms=None)], "Europe/Berlin", NOW)
     assert headings == ["due", "outcome", "time", "session"]
     assert rows == [
@@ -144,12 +144,12 @@ def test_runs_are_a_table_without_the_columns_that_would_be_empty() -> None:
     ]
     headings, rows = job_wording.run_table(runs, "Europe/Berlin", NOW)
     assert headings == list(job_wording.RUN_HEADINGS)
-    assert rows[0][:4] == ["Wed 18 Nov, 09:00 CET", "running", "by hand", ""]
-    # The year is that of the job's time zone.
+    assert rows[0][:4] == ["Wed 18 Nov, 09:00 CET", "running", "manual", ""]
+    # The current year in the job's time zone.
     assert rows[1][0] == "Thu 1 Jan, 00:30 CET" and rows[1][2:] == ["missed", "4.2 s", "$1.23", "s_1", "It crashed."]
 
 
-def test_the_last_run_gives_way_on_a_narrow_terminal_and_ids_never() -> None:
+def test_a_narrow_terminal_hides_the_last_run_but_never_the_ids() -> None:
     jobs = [job(last_run=run()), job(id="another-job", next_run_at=None, state="ended")]
     headings, rows = job_wording.job_table(jobs, NOW, None)
     assert headings == ["job", "state", "next run", "last run", "schedule"]

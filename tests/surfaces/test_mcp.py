@@ -37,7 +37,7 @@ def server(servers: SharedServers) -> Iterator[LiveServer]:
 
 @asynccontextmanager
 async def calling(caller: Caller, name: str, **arguments: Any) -> AsyncIterator[asyncio.Task[Any]]:
-    """A call that runs meanwhile."""
+    """A call in the background."""
     task = asyncio.create_task(caller.call(name, **arguments))
     try:
         yield task
@@ -85,7 +85,7 @@ async def test_a_session_is_started_prompted_listed_and_closed_by_new_and_old_cl
         assert ended["status"] == "closed" and ended["state"] == "ended"
 
 
-async def test_what_a_session_starts_is_below_it_if_both_are_of_one_server(server: LiveServer) -> None:
+async def test_a_session_started_by_a_session_has_it_as_parent_on_the_same_server(server: LiveServer) -> None:
     parent = server.create()
     async with talking(server.data, PERDURE_SESSION=parent) as caller:
         assert server.session(await caller.start())["parent"] == parent
@@ -108,7 +108,7 @@ async def test_sessions_are_listed_by_agent_and_by_status(server: LiveServer) ->
         assert await found(status="idle") == await found(status="disconnected") == await found(status="closed") == []
 
 
-async def test_a_prompt_never_waits_for_a_slot_as_its_caller_may_hold_the_last_one(servers: SharedServers) -> None:
+async def test_a_prompt_never_waits_for_a_slot_because_its_caller_may_hold_the_last_one(servers: SharedServers) -> None:
     with servers.borrowed(LiveServer, NO_LIMITS.replace("\nslots = 0", "\nslots = 1")) as server:
         parent = server.create(title="parent")
         server.send(parent, "hang")
@@ -117,13 +117,15 @@ async def test_a_prompt_never_waits_for_a_slot_as_its_caller_may_hold_the_last_o
             said = await caller.refused("prompt", session_id=child, prompt="say x")
             assert "slots = 1" in said and "slots_full" in said
             assert server.session(child)["state"] == "idle"
-            # What waits by way of another surface is listed, and told as busy.
+            # A session with a message that is waiting for a slot is listed as active.
             assert server.send(child, "say waited")["state"] == "accepted"
             listed = {one["session_id"]: one for one in (await caller.done("list", status="active"))["sessions"]}
             assert (listed[child]["state"], listed[child]["turn_count"]) == ("accepted", 0)
 
 
-async def test_a_relative_directory_is_seen_from_where_the_client_is(server: LiveServer, tmp_path: Path) -> None:
+async def test_a_relative_directory_is_resolved_against_the_clients_directory(
+    server: LiveServer, tmp_path: Path
+) -> None:
     async with talking(server.data, cwd=tmp_path) as caller:
         assert (await caller.done("start", agent="rehearsal", workdir="."))["workdir"] == str(tmp_path)
 
@@ -141,14 +143,14 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
 ]
 
 
-async def test_what_is_refused_is_a_tool_error_with_a_sentence(server: LiveServer) -> None:
+async def test_a_refusal_is_a_tool_error_with_a_message(server: LiveServer) -> None:
     async with talking(server.data) as caller:
         for name, arguments, sentence in REFUSED:
             assert sentence in await caller.refused(name, **arguments)
         assert await caller.done("list") == {"sessions": [], "more": False}
 
 
-async def test_jobs_are_listed_and_run_once_for_each_name_of_a_run(server: LiveServer) -> None:
+async def test_jobs_are_listed_and_run_once_for_each_run_id(server: LiveServer) -> None:
     fields = {"name": "Greet", "message": "say hello " + "x" * 1000, "every_s": 3600, "time_zone": "UTC"}
     server.post("/api/jobs", fields, expect=201)
     async with talking(server.data) as caller:
@@ -182,22 +184,22 @@ async def test_an_empty_prompt_and_an_ended_session_are_refused(server: LiveServ
         assert "has ended" in await caller.refused("prompt", session_id=session, prompt="say hi")
 
 
-async def test_a_tool_that_does_not_exist_is_an_error_of_the_protocol(server: LiveServer) -> None:
+async def test_an_unknown_tool_is_a_protocol_error(server: LiveServer) -> None:
     from mcp import MCPError
 
     async with talking(server.data) as caller:
-        with pytest.raises(MCPError, match="There are: agent_session_start"):
+        with pytest.raises(MCPError, match="Tools: agent_session_start"):
             await caller.call("fly")
 
 
-async def test_null_is_the_same_as_left_out(server: LiveServer) -> None:
+async def test_null_counts_as_omitted(server: LiveServer) -> None:
     async with talking(server.data) as caller:
         session = await caller.start(workdir=None, title=None)
         run = await caller.done("prompt", session_id=session, prompt="say hi", message_id=None)
         assert text(run) == "hi"
 
 
-async def test_a_failed_turn_is_a_tool_error_that_keeps_what_was_said(server: LiveServer) -> None:
+async def test_a_failed_turn_is_a_tool_error_with_the_output_so_far(server: LiveServer) -> None:
     async with talking(server.data) as caller:
         session = await caller.start()
         result = await caller.call("prompt", session_id=session, prompt="say partly\ncrash 3")
@@ -208,7 +210,7 @@ async def test_a_failed_turn_is_a_tool_error_that_keeps_what_was_said(server: Li
         assert text(await caller.done("prompt", session_id=session, prompt="say again")) == "again"
 
 
-async def test_a_very_long_answer_is_cut_at_its_beginning(server: LiveServer) -> None:
+async def test_a_very_long_answer_keeps_its_end(server: LiveServer) -> None:
     async with talking(server.data) as caller:
         session = await caller.start()
         lines = f"say the beginning\nbig {2 * answers.OUTPUT_CHARS}\nsay the end"
@@ -217,7 +219,7 @@ async def test_a_very_long_answer_is_cut_at_its_beginning(server: LiveServer) ->
     assert text(run).endswith("the end") and "the beginning" not in text(run)
 
 
-async def test_a_running_turn_is_told_of_and_refuses_another_prompt(server: LiveServer) -> None:
+async def test_a_running_turn_reports_progress_and_refuses_another_prompt(server: LiveServer) -> None:
     async with talking(server.data) as caller:
         session = await caller.start()
         async with calling(caller, "prompt", session_id=session, prompt="say at work\nhang") as running:
@@ -229,8 +231,8 @@ async def test_a_running_turn_is_told_of_and_refuses_another_prompt(server: Live
             run = structured(await running)
         assert (run["status"], run["stop_reason"]) == ("cancelled", "cancelled")
         assert caller.told[:2] == [
-            "The agent is being started.",
-            f"Turn 1 has begun. Its message_id is {run['message_id']}.",
+            "Starting the agent.",
+            f"Turn 1 has started. Its message_id is {run['message_id']}.",
         ]
 
 
@@ -250,7 +252,7 @@ async def test_closing_a_session_ends_the_call_that_waits_for_it(server: LiveSer
         ("ask Which one? | A | B", "question", None, "B"),
     ],
 )
-async def test_a_prompt_that_waits_is_answered_at_once_and_its_end_when_asked_again(
+async def test_a_turn_that_needs_an_answer_returns_immediately_and_finishes_on_the_next_call(
     server: LiveServer, prompt: str, kind: str, answer: dict[str, Any] | None, rest: str
 ) -> None:
     async with talking(server.data) as caller:
@@ -263,7 +265,7 @@ async def test_a_prompt_that_waits_is_answered_at_once_and_its_end_when_asked_ag
         assert (await caller.done("list"))["sessions"][0]["pending_prompts"] == 1
         again = {"session_id": session, "prompt": prompt, "message_id": run["message_id"]}
         async with calling(caller, "prompt", **again) as call:
-            await caller.until_told("It waits for a person")
+            await caller.until_told("Waiting for a person")
             if answer is None:
                 answer = {"answers": {question["question_id"]: "B" for question in waiting["questions"]}}
             server.post(f"/api/sessions/{session}/prompts/{waiting['prompt_id']}", answer, expect=200)
@@ -272,7 +274,7 @@ async def test_a_prompt_that_waits_is_answered_at_once_and_its_end_when_asked_ag
     assert rest in text(ended) and len(server.transcript(session)) == 1
 
 
-async def test_a_permission_that_a_rule_gives_is_not_reported(tmp_path: Path) -> None:
+async def test_a_permission_granted_by_a_rule_is_not_reported(tmp_path: Path) -> None:
     rule = '[projects.here]\npath = "/"\npermissions = [{ tool = "*", action = "allow" }]\n'
     live = LiveServer(tmp_path / "data", NO_LIMITS + rule).start()
     try:
@@ -285,13 +287,13 @@ async def test_a_permission_that_a_rule_gives_is_not_reported(tmp_path: Path) ->
 
 
 @pytest.mark.full
-async def test_a_turn_is_waited_for_while_the_server_is_killed_and_started_again(server: LiveServer) -> None:
+async def test_a_call_keeps_waiting_while_the_server_is_killed_and_restarted(server: LiveServer) -> None:
     async with talking(server.data) as caller:
         session = await caller.start()
         async with calling(caller, "prompt", session_id=session, prompt="stream 60 50") as call:
             await caller.until_told("w0 ")
             server.kill()
-            await caller.until_told("The server is away")
+            await caller.until_told("The server is unreachable")
             server.restart()
             run = structured(await call)
     assert run["status"] == "completed"
@@ -299,7 +301,7 @@ async def test_a_turn_is_waited_for_while_the_server_is_killed_and_started_again
 
 
 @pytest.mark.full
-async def test_a_client_that_goes_away_leaves_its_turn_running_and_finds_it_again(server: LiveServer) -> None:
+async def test_a_client_that_disconnects_leaves_its_turn_running_and_finds_it_again(server: LiveServer) -> None:
     async with talking(server.data) as caller:
         session = await caller.start()
         slow = {"session_id": session, "prompt": "stream 20 50\nsay done", "message_id": "mine"}
@@ -314,7 +316,7 @@ async def test_a_client_that_goes_away_leaves_its_turn_running_and_finds_it_agai
 
 
 @pytest.mark.full
-async def test_a_call_that_is_given_up_stops_nothing_and_the_connection_goes_on(server: LiveServer) -> None:
+async def test_an_abandoned_call_stops_nothing_and_the_connection_survives(server: LiveServer) -> None:
     async with talking(server.data) as caller:
         session = await caller.start()
         slow = {"session_id": session, "prompt": "stream 20 50\nsay done", "message_id": "mine"}
@@ -326,7 +328,7 @@ async def test_a_call_that_is_given_up_stops_nothing_and_the_connection_goes_on(
 
 
 @pytest.mark.full
-def test_the_end_of_stdin_ends_it_in_the_middle_of_a_turn(server: LiveServer) -> None:
+def test_closing_stdin_ends_the_server_even_during_a_turn(server: LiveServer) -> None:
     session = server.create(agent="rehearsal")
     environment = {"PYTHONPATH": SOURCE, "HOME": str(server.data), "PATH": "/usr/bin:/bin"}
     pipe = subprocess.PIPE
@@ -361,7 +363,7 @@ async def test_without_a_server_each_tool_says_how_to_start_one_and_works_once_i
     async with talking(live.data) as caller:
         for name in ("list", "start"):
             arguments = {"agent": "rehearsal"} if name == "start" else {}
-            assert "Start it with `perdure serve`." in await caller.refused(name, **arguments)
+            assert "Start one with `perdure serve`." in await caller.refused(name, **arguments)
         live.start()
         try:
             assert await caller.start()
@@ -370,7 +372,7 @@ async def test_without_a_server_each_tool_says_how_to_start_one_and_works_once_i
 
 
 @pytest.mark.full
-async def test_a_server_that_stays_away_ends_the_call_with_what_finds_the_turn_again(server: LiveServer) -> None:
+async def test_a_server_that_stays_unreachable_ends_the_call_with_the_message_id(server: LiveServer) -> None:
     session = server.create(agent="rehearsal")
 
     async def report(words: str) -> None:
@@ -386,7 +388,7 @@ async def test_a_server_that_stays_away_ends_the_call_with_what_finds_the_turn_a
     assert result.is_error and "message_id mine" in said(result)
 
 
-def test_the_command_says_what_to_install_where_the_package_is_missing(
+def test_the_command_says_what_to_install_if_the_package_is_missing(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     monkeypatch.setitem(sys.modules, "mcp", None)

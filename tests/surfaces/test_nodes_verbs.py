@@ -1,6 +1,6 @@
-"""The verbs for nodes where several share a store: who lives, draining, removing, and moving sessions.
+"""The verbs for several nodes that share a store: liveness, draining, removing, and moving sessions.
 
-The store is SQLite as several nodes would use it; what only a database server can do is tested with PostgreSQL.
+The store is SQLite, used as if by several nodes. Tests with PostgreSQL cover what only a database server can do.
 """
 
 import sqlite3
@@ -41,7 +41,7 @@ WORLD = World(stamp(1_800_000_000), {"alpha": KNOWN})
 
 
 class SharedSqlite(SqliteStore):
-    """A node that joins does not mean that all others are dead, and people may say what becomes of a node."""
+    """A joining node does not declare all others dead, and users can drain and remove nodes."""
 
     is_shared = True
 
@@ -113,7 +113,7 @@ class SharedSqlite(SqliteStore):
 
 
 class Seen:
-    """Heartbeats as this server has seen them."""
+    """Heartbeats that this server has seen."""
 
     def __init__(self) -> None:
         self.unchanged: dict[str, float] = {}
@@ -187,7 +187,7 @@ async def refused(work: Any) -> tuple[str, str]:
     return caught.value.code, caught.value.detail
 
 
-# Looking ------------------------------------------------------------------------------------------------------------
+# Listing ------------------------------------------------------------------------------------------------------------
 
 
 async def test_every_node_is_listed_with_its_load(installation: Installation) -> None:
@@ -203,7 +203,7 @@ async def test_every_node_is_listed_with_its_load(installation: Installation) ->
     msgspec.convert({"nodes": nodes}, shapes.NodeList)
 
 
-async def test_what_a_node_says_of_itself_is_shown(installation: Installation) -> None:
+async def test_a_nodes_own_report_is_shown(installation: Installation) -> None:
     about: Json = {
         "name": "north",
         "url": "http://10.0.0.2:7433",
@@ -220,7 +220,7 @@ async def test_what_a_node_says_of_itself_is_shown(installation: Installation) -
 
 
 @pytest.mark.parametrize("about", [b"{}", b"not JSON", b"[]", b'{"name":7,"labels":"gpu","slots":"x","workdirs":1}'])
-async def test_a_node_of_another_version_is_shown_without_what_it_does_not_say(
+async def test_a_node_of_another_version_is_shown_without_missing_fields(
     installation: Installation, about: bytes
 ) -> None:
     await installation.store.join("d", about)
@@ -244,7 +244,7 @@ async def test_a_node_is_silent_when_its_heartbeat_was_unchanged_for_its_own_lim
     assert await installation.state_of("b") == "dead"
 
 
-async def test_this_node_is_never_silent_to_itself(installation: Installation) -> None:
+async def test_a_node_never_reports_itself_as_silent(installation: Installation) -> None:
     installation.seen.unchanged["a"] = 1000.0
     own = (await installation.nodes.all())[0]
     assert (own["state"], own["last_seen_s"]) == ("alive", None)
@@ -257,12 +257,12 @@ async def test_a_node_drains_until_it_is_resumed(installation: Installation) -> 
     drained = await installation.nodes.drain("b")
     assert (drained["id"], drained["state"], drained["draining"]) == ("b", "draining", True)
     installation.seen.unchanged["b"] = 60.0
-    assert await installation.state_of("b") == "silent", "it matters more that nobody hears of it"
+    assert await installation.state_of("b") == "silent", "silence matters more than draining"
     installation.seen.unchanged["b"] = 0.0
     assert (await installation.nodes.resume("b"))["state"] == "alive"
 
 
-async def test_a_node_is_named_by_its_id_or_by_a_name_that_only_it_has(installation: Installation) -> None:
+async def test_a_node_is_addressed_by_its_id_or_by_a_unique_name(installation: Installation) -> None:
     for node, name in (("d", "north"), ("e", "south"), ("f", "south")):
         await installation.store.join(node, msgspec.json.encode({"name": name}))
     assert (await installation.nodes.drain("north"))["id"] == "d"
@@ -272,7 +272,7 @@ async def test_a_node_is_named_by_its_id_or_by_a_name_that_only_it_has(installat
         assert code == "not_found" and "`perdure nodes" in words
 
 
-async def test_a_living_node_is_not_removed_nor_this_one(installation: Installation) -> None:
+async def test_neither_a_live_node_nor_this_one_can_be_removed(installation: Installation) -> None:
     code, words = await refused(installation.nodes.remove("b"))
     assert code == "conflict" and "Stop it first" in words
     await installation.nodes.drain("b")
@@ -283,7 +283,7 @@ async def test_a_living_node_is_not_removed_nor_this_one(installation: Installat
 
 
 @pytest.mark.parametrize("end_of", ["silent", "dead"])
-async def test_a_removed_node_is_gone_and_its_sessions_have_none(installation: Installation, end_of: str) -> None:
+async def test_a_removed_node_is_gone_and_its_sessions_have_no_owner(installation: Installation, end_of: str) -> None:
     await installation.session("b", "s1")
     await end(await installation.session("b", "s2"))
     if end_of == "dead":
@@ -308,12 +308,12 @@ async def test_a_session_is_moved_and_both_nodes_are_woken(installation: Install
     assert moved == {"to": "c", "moved": ["s1"], "failed": []}
     assert await installation.owner_of("s1") == "c"
     assert announced == [f"{DECISIVE}s1"] and {("a", "s1"), ("c", "s1")} <= set(heard)
-    assert await installation.nodes.move("c", session_ids=["s1"]) == moved, "again changes nothing"
+    assert await installation.nodes.move("c", session_ids=["s1"]) == moved, "repeating it changes nothing"
     await installation.logs["b"].stop()
-    assert before.owner is not None and before.owner.node == "c", "what stops waits for what it reads"
+    assert before.owner is not None and before.owner.node == "c", "a stop waits for pending reads"
 
 
-async def test_a_move_is_tried_again_when_others_write_meanwhile(installation: Installation) -> None:
+async def test_a_move_is_retried_after_a_concurrent_write(installation: Installation) -> None:
     await installation.session("b", "s1")
     installation.store.moves_refused = 2
     assert (await installation.nodes.move("c", session_ids=["s1"]))["moved"] == ["s1"]
@@ -321,7 +321,7 @@ async def test_a_move_is_tried_again_when_others_write_meanwhile(installation: I
     assert (await refused(installation.nodes.move("a", session_ids=["s1"])))[0] == "conflict"
 
 
-async def test_a_session_whose_turn_runs_on_a_living_node_is_not_moved(installation: Installation) -> None:
+async def test_a_session_whose_turn_runs_on_a_live_node_is_not_moved(installation: Installation) -> None:
     await begin_turn(await installation.session("b", "s1"))
     for _ in range(2):
         code, words = await refused(installation.nodes.move("c", session_ids=["s1"]))
@@ -332,7 +332,7 @@ async def test_a_session_whose_turn_runs_on_a_living_node_is_not_moved(installat
     assert await installation.owner_of("s1") == "c"
 
 
-async def test_what_can_not_be_moved_is_refused(installation: Installation) -> None:
+async def test_invalid_moves_are_refused(installation: Installation) -> None:
     await end(await installation.session("b", "s1"))
     assert (await refused(installation.nodes.move("c", session_ids=["s1"])))[0] == "session_ended"
     assert (await refused(installation.nodes.move("c", session_ids=["none"])))[0] == "not_found"
@@ -345,7 +345,7 @@ async def test_what_can_not_be_moved_is_refused(installation: Installation) -> N
 
 
 @pytest.mark.parametrize("state", ["draining", "silent", "dead"])
-async def test_nothing_is_moved_to_a_node_that_would_not_run_it(installation: Installation, state: str) -> None:
+async def test_no_session_is_moved_to_a_node_that_would_not_run_it(installation: Installation, state: str) -> None:
     await installation.session("b", "s1")
     if state == "draining":
         await installation.nodes.drain("c")
@@ -358,7 +358,7 @@ async def test_nothing_is_moved_to_a_node_that_would_not_run_it(installation: In
     assert await installation.owner_of("s1") == "b"
 
 
-async def test_all_sessions_of_a_node_are_moved_but_for_those_that_work(
+async def test_all_sessions_of_a_node_are_moved_except_running_ones(
     installation: Installation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("perdure.runtime.verbs.nodes.LIST_PAGE", 3)
@@ -374,7 +374,7 @@ async def test_all_sessions_of_a_node_are_moved_but_for_those_that_work(
     assert [await installation.owner_of(name) for name in ("s00", "s07", "s08", other.state.id)] == ["c", "b", "b", "a"]
 
 
-async def test_of_several_sessions_each_is_answered_for(installation: Installation) -> None:
+async def test_each_of_several_sessions_has_its_own_result(installation: Installation) -> None:
     await installation.session("b", "s1")
     answer = await installation.nodes.move("c", session_ids=["s1", "none", "s1"])
     assert answer["moved"] == ["s1"]

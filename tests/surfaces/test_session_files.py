@@ -1,4 +1,4 @@
-"""Sessions as files: what is written is read as the same turns, TeamHQ's files of any age too, and nothing by guess."""
+"""Sessions as files: reading restores the same turns, also from TeamHQ files of any age."""
 
 import json
 from typing import Any
@@ -16,7 +16,7 @@ from perdure.surfaces.session_reading import Broken, Metadata, import_body, read
 Json = dict[str, Any]
 TIME = "2026-02-07T12:00:00.000Z"
 OLD: Json = {
-    # As the first version of TeamHQ wrote it.
+    # As written by the first version of TeamHQ.
     "id": "3f2c",
     "projectId": "site",
     "status": "completed",
@@ -42,7 +42,7 @@ def lines(*events: tuple[str, Json]) -> list[bytes]:
 
 
 def turns(events: list[Json]) -> list[list[Json]]:
-    """The events by turn, without what they all have; the server would take them."""
+    """The events by turn, without common fields. The server accepts them."""
     finished_turns([dict(event) for event in events], "claude")
     found: dict[int, list[Json]] = {}
     for event in events:
@@ -62,12 +62,12 @@ def said(turn: list[Json]) -> tuple[str, str, str]:
 def test_old_metadata_without_the_newer_fields_still_loads() -> None:
     found = metadata()
     assert (found.conversation_id, found.cli_session_id, found.turn_count) == (None, None, 1)
-    assert found.state == "ended", "a session that has completed is not processing, whatever the default says"
+    assert found.state == "ended", "a completed session is not processing, whatever the default"
     assert metadata(status="running").state == "processing"
 
 
 @pytest.mark.parametrize("name", ["conversationId", "cliSessionId"])
-def test_the_agents_own_id_has_two_names(name: str) -> None:
+def test_the_native_session_id_has_two_names(name: str) -> None:
     found = metadata(**{name: "abc"})
     assert found.conversation_id == found.cli_session_id == "abc"
 
@@ -85,7 +85,7 @@ def test_the_agents_own_id_has_two_names(name: str) -> None:
         (b"\xff\xfe", "not valid JSON"),
     ],
 )
-def test_metadata_that_can_not_be_read_says_why(raw: bytes, words: str) -> None:
+def test_metadata_that_cannot_be_read_says_why(raw: bytes, words: str) -> None:
     with pytest.raises(Broken) as broken:
         read_metadata(raw)
     assert words in broken.value.what and broken.value.line is None
@@ -143,7 +143,7 @@ def test_a_session_of_two_turns_is_read() -> None:
     assert second[-1]["exit_code"] == 1
 
 
-def test_a_file_from_before_there_were_turns_is_one_turn() -> None:
+def test_a_file_without_turn_markers_is_read_as_one_turn() -> None:
     events = lines(
         ("system", {"message": "Session started"}),
         ("assistant_text", {"text": "Hello."}),
@@ -152,12 +152,12 @@ def test_a_file_from_before_there_were_turns_is_one_turn() -> None:
     assert [said(turn) for turn in turns(read_turns(metadata(), events))] == [(NOT_KEPT, "Hello.", "end_turn")]
 
 
-def test_the_first_message_is_read_where_it_was_kept() -> None:
+def test_the_first_message_is_read_from_turn_start() -> None:
     events = lines(("turn_start", {"turnNumber": 1, "message": "Kick off"}), ("turn_end", {"turnNumber": 1}))
     assert said(turns(read_turns(metadata(), events))[0]) == ("Kick off", "", "end_turn")
 
 
-def test_results_go_to_the_tool_of_their_name_that_waited_longest() -> None:
+def test_a_result_belongs_to_the_oldest_open_tool_with_its_name() -> None:
     events = lines(
         ("turn_start", {"turnNumber": 1}),
         ("tool_use", {"tool": "Bash", "input": {}}),
@@ -185,7 +185,7 @@ def test_results_go_to_the_tool_of_their_name_that_waited_longest() -> None:
         ("running", "failed", "Server restarted while session was running"),
     ],
 )
-def test_a_turn_that_was_not_finished_ends_as_its_session_did(status: str, end: str, error: str | None) -> None:
+def test_an_unfinished_turn_ends_as_its_session_did(status: str, end: str, error: str | None) -> None:
     found = metadata(status=status, error="It broke" if status == "failed" else None)
     [turn] = turns(read_turns(found, lines(("turn_start", {"turnNumber": 1}), ("assistant_text", {"text": "half"}))))
     assert said(turn) == (NOT_KEPT, "half", end)
@@ -196,7 +196,7 @@ def test_a_session_without_events_has_no_turns() -> None:
     assert read_turns(metadata(), [b"", b"  "]) == []
 
 
-def test_types_that_are_not_known_are_passed_over() -> None:
+def test_unknown_types_are_skipped() -> None:
     events = lines(("turn_start", {"turnNumber": 1}), ("a_new_one", {"x": 1}), ("turn_end", {}))
     assert len(turns(read_turns(metadata(), events))) == 1
 
@@ -214,7 +214,7 @@ def test_types_that_are_not_known_are_passed_over() -> None:
         (b'{"type": "x", "data": {}, "perdure": {}, "timestamp": "%s"}' % TIME.encode(), "must be an event of a turn"),
     ],
 )
-def test_a_line_that_can_not_be_read_is_named(line: bytes, words: str) -> None:
+def test_a_line_that_cannot_be_read_is_named(line: bytes, words: str) -> None:
     good = lines(("turn_start", {"turnNumber": 1}))
     with pytest.raises(Broken) as broken:
         read_turns(metadata(), [*good, line])
@@ -242,7 +242,7 @@ DATA = st.fixed_dictionaries(
     st.lists(st.tuples(st.sampled_from([*KINDS, "waiting_for_input", "unknown"]), DATA), max_size=12),
     st.sampled_from(["completed", "stopped", "timed-out", "failed", "running"]),
 )
-def test_whatever_lines_there_are_they_are_broken_or_become_turns_that_a_server_takes(
+def test_any_lines_are_reported_as_broken_or_become_turns_that_a_server_accepts(
     events: list[tuple[str, Json]], status: str
 ) -> None:
     try:
@@ -254,7 +254,7 @@ def test_whatever_lines_there_are_they_are_broken_or_become_turns_that_a_server_
 
 @settings(deadline=None)
 @given(st.binary(max_size=60))
-def test_whatever_bytes_there_are_they_are_broken_or_read(raw: bytes) -> None:
+def test_any_bytes_are_read_or_reported_as_broken(raw: bytes) -> None:
     for read in (read_metadata, lambda bytes_: read_turns(metadata(), bytes_.split(b"\n"))):
         try:
             read(raw)
@@ -290,7 +290,7 @@ CLOSED: Json = {"type": "prompt_resolved", "prompt_id": "p", "by": "person", "ou
 
 @st.composite
 def histories(draw: st.DrawFn) -> list[Json]:
-    """The log of a session with finished turns, with gaps where turns were taken back."""
+    """The log of a session with finished turns, with gaps where turns were rewound."""
     found: list[Json] = [{"type": "session_created", "session": {}}]
     turn = 0
     for _ in range(draw(st.integers(0, 3))):
@@ -320,7 +320,7 @@ def plain(event: Json) -> Json:
 
 @settings(deadline=None)
 @given(histories())
-def test_what_is_written_is_read_as_the_same_turns(log: list[Json]) -> None:
+def test_an_exported_log_reads_back_as_the_same_turns(log: list[Json]) -> None:
     written = [json.dumps(line).encode() for line in lines_of(log)]
     found = read_turns(metadata(), written)
     assert found == [plain(event) for event in log if kept(event)]
@@ -329,17 +329,17 @@ def test_what_is_written_is_read_as_the_same_turns(log: list[Json]) -> None:
 
 @settings(deadline=None)
 @given(histories())
-def test_what_is_written_is_read_by_a_program_made_for_teamhq(log: list[Json]) -> None:
+def test_an_exported_log_can_be_read_by_a_teamhq_client(log: list[Json]) -> None:
     for line in lines_of(log):
         assert {"id", "timestamp", "type", "data"} <= set(line)
     without = [json.dumps({k: v for k, v in line.items() if k != "perdure"}).encode() for line in lines_of(log)]
     theirs = [said(turn) for turn in turns(read_turns(metadata(), without))]
     ours = [said(turn) for turn in turns([plain(event) for event in log if kept(event)])]
-    # TeamHQ has no word for a turn that was stopped, and a file without any has lost its first message.
+    # TeamHQ has no marker for a stopped turn, and a file without any turn has lost its first message.
     assert [(a, b) for a, b, _ in theirs] == [(a or NOT_KEPT, b) for a, b, _ in ours]
 
 
-def test_turns_that_were_taken_back_stay_out_and_edited_messages_are_read_as_edited() -> None:
+def test_rewound_turns_are_omitted_and_edited_messages_have_their_new_text() -> None:
     log: list[Json] = []
     for turn in (1, 2):
         log += [
@@ -360,7 +360,7 @@ def test_turns_that_were_taken_back_stay_out_and_edited_messages_are_read_as_edi
     assert [said(turn)[0] for turn in turns(found)] == ["say better", "added by TeamHQ"]
 
 
-def test_what_the_server_is_sent_has_the_state_that_the_session_was_left_in() -> None:
+def test_an_import_has_the_final_state_of_the_session() -> None:
     body = import_body(metadata(status="running", state="idle", perdure={"title": "T", "labels": ["a"]}), [])
     assert (body["id"], body["status"], body["state"], body["title"], body["labels"]) == (
         "3f2c",
@@ -374,12 +374,12 @@ def test_what_the_server_is_sent_has_the_state_that_the_session_was_left_in() ->
 
 @settings(deadline=None)
 @given(st.text(max_size=20))
-def test_a_project_is_always_one_folder(project: str) -> None:
+def test_a_project_always_maps_to_one_folder_name(project: str) -> None:
     name = folder_name(project or "p")
     assert "/" not in name and name not in (".", "..", "") and not name.startswith(".") and "\x00" not in name
     assert folder_name(None) == "no-project"
 
 
-def test_a_history_that_a_server_would_not_take_is_refused_by_it() -> None:
+def test_a_server_refuses_an_invalid_history() -> None:
     with pytest.raises(Refused):
         finished_turns([{"type": "turn_start"}], "claude")

@@ -1,6 +1,6 @@
-// Notifications where only a service worker may show them, which is so on phones. It knows nothing, keeps nothing and
-// answers no requests: no view is inside of its scope, this folder. The page (shell/telling.ts) shows and takes away; here
-// is what happens when one is pressed, as by then there may be no page.
+// The service worker for notifications, used where pages can't show them themselves (phones). It has no state and
+// handles no requests: its scope is this folder, which contains no view. The page (shell/telling.ts) shows and closes
+// notifications. This script handles clicks, because the page may be closed by then.
 addEventListener("notificationclick", (event) => {
   event.notification.close();
   event.waitUntil(show(event.notification.data));
@@ -8,7 +8,7 @@ addEventListener("notificationclick", (event) => {
 
 async function show(path) {
   const windows = await clients.matchAll({ type: "window", includeUncontrolled: true });
-  // The description of the API and files are of the same server, but not the page, and would not listen.
+  // Skip tabs that show the API docs or files: they come from the same server but don't listen for messages.
   const tab = windows.find((one) => !/^\/(api|page)\//.test(new URL(one.url).pathname));
   if (!tab) return clients.openWindow(path);
   tab.postMessage({ path });

@@ -1,4 +1,4 @@
-// Where the page begins: sign in by a link if there is one, then show the app. Below: everything.
+// Entry point: sign in with a login link if the address has one, then show the app. Below: everything.
 
 import { createRoot } from "react-dom/client";
 import "./page.css";
@@ -13,12 +13,12 @@ import { signInByLink } from "./views/signin";
 applyTheme();
 listenToKeys();
 startTelling();
-// A link that is opened where the page is already shown only changes what follows the #.
+// Opening a login link in a tab that already shows the page changes only the hash, so reload.
 addEventListener("hashchange", () => {
   if (location.hash.startsWith("#login=")) location.reload();
 });
 void signInByLink().then((done) => {
-  // What could not be loaded is said where it would stand; anything else that is caught is a mistake of the page.
+  // The boundary already shows views that failed to load. Anything else caught here is a bug in the page.
   const onCaughtError = (error: unknown) => (error instanceof NotLoaded || error instanceof Outdated ? console.warn(error.message) : console.error(error));
   createRoot(document.getElementById("page")!, { onCaughtError }).render(
     <Boundary>

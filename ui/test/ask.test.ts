@@ -1,4 +1,4 @@
-// The page's key: kept for this origin, sent with every request, given to the worker, and sent nowhere else.
+// The page's key: stored for this origin, sent with every request and to the worker, and to nothing else.
 
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import { serve, type Server } from "./server";
@@ -24,7 +24,7 @@ beforeEach(async () => {
 afterEach(() => vi.unstubAllGlobals());
 
 describe("the page's key", () => {
-  it("is sent with every request from the moment of signing in until signing out", async () => {
+  it("is sent with every request from sign-in to sign-out", async () => {
     const { get, post } = await import("../src/wire/api");
     await get("/api/sessions");
     wire.setPageKey("secret");
@@ -37,14 +37,14 @@ describe("the page's key", () => {
     expect(sent[2]!.headers["last-event-id"]).toBe("7");
   });
 
-  it("is that of another tab that has signed in since", async () => {
+  it("is taken from another tab that signed in later", async () => {
     wire.setPageKey("old");
     storage.set("perdure.page-key", "new");
     await wire.ask("/api/x");
     expect(sent[0]!.headers["perdure-page-key"]).toBe("new");
   });
 
-  it("is used until the page is closed where nothing can be kept", async () => {
+  it("lasts until the page closes if it can't be stored", async () => {
     vi.stubGlobal("localStorage", undefined);
     wire.setPageKey("secret");
     await wire.ask("/api/x");
@@ -53,7 +53,7 @@ describe("the page's key", () => {
 });
 
 describe("the shared worker", () => {
-  it("opens its streams with the key of the first tab that speaks, and looks at once when there is another", async () => {
+  it("opens its streams with the key of the first tab, and reconnects immediately when the key changes", async () => {
     vi.useFakeTimers();
     vi.stubGlobal("localStorage", undefined);
     const server: Server = serve();

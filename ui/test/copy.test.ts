@@ -1,4 +1,4 @@
-// Copying works without the browser's clipboard too, and never fails in silence.
+// Copying works without the clipboard API too, and never fails silently.
 
 import { afterEach, describe, expect, it, vi } from "vitest";
 
@@ -15,14 +15,14 @@ function page(copies: boolean): string[] {
 afterEach(() => vi.unstubAllGlobals());
 
 describe("copying", () => {
-  it("goes by a selection where there is no clipboard", async () => {
+  it("uses a selection if there is no clipboard API", async () => {
     const copied = page(true);
     const { copyText } = await import("../src/parts/copy");
     expect(await copyText("all of it")).toBe(true);
     expect([copied, said]).toEqual([["all of it"], []]);
   });
 
-  it("says that it failed", async () => {
+  it("reports a failure", async () => {
     page(false);
     const { copyText } = await import("../src/parts/copy");
     expect(await copyText("x")).toBe(false);

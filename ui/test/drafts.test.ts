@@ -1,4 +1,4 @@
-// What is written is not lost: nothing is overwritten, and the same thing sent again is the same.
+// Drafts are never lost or overwritten, and the same message sent again has the same id.
 
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import { keep, kept } from "../src/state/kept";
@@ -14,7 +14,7 @@ beforeEach(() => {
 afterEach(() => vi.unstubAllGlobals());
 
 describe("drafts", () => {
-  it("keep what is half written when something comes back", () => {
+  it("keep the current text when a message is put back", () => {
     putBack("back", "said\n");
     expect(kept("back")).toBe("said\n");
     write("back", "half");
@@ -23,7 +23,7 @@ describe("drafts", () => {
     expect(filesOf("back").map((one) => one.name)).toEqual(["one"]);
   });
 
-  it("take what comes back where nobody shows them, and tell the composer that does", () => {
+  it("accept a message that is put back, and notify the composer that shows them", () => {
     const heard: string[] = [];
     const leave = whenPut("here", (text) => void heard.push(text));
     putBack("here", "one");
@@ -34,7 +34,7 @@ describe("drafts", () => {
     expect([draftOf("here"), draftOf("elsewhere")]).toEqual(["three\n\none", "two"]);
   });
 
-  it("have what was taken back, also if the answer was lost, but not if it was refused", async () => {
+  it("get an undone message, also if the response was lost, but not if the server refused", async () => {
     const lost = () => Promise.reject(new Unreachable());
     await takeBack("taken", "one", [], async () => undefined);
     expect(draftOf("taken")).toBe("one");
@@ -45,7 +45,7 @@ describe("drafts", () => {
     expect(draftOf("refused")).toBe("");
   });
 
-  it("are not lost where the browser's storage is full", () => {
+  it("survive a full browser storage", () => {
     write("full", "old");
     localStorage.setItem = () => {
       throw new Error("full");
@@ -57,14 +57,14 @@ describe("drafts", () => {
     expect(draftOf("full")).toBe("");
   });
 
-  it("take files that are read at the same time", async () => {
+  it("accept files that are read at the same time", async () => {
     const read = async (name: string) => changeFiles("a", (now) => [...now, file(name)]);
     await Promise.all([read("one"), read("two")]);
     expect(filesOf("a").map((one) => one.name)).toEqual(["one", "two"]);
     expect(filesOf("b")).toEqual([]);
   });
 
-  it("end with what was sent, not with what was written since", () => {
+  it("lose only what was sent, not what was typed since", () => {
     const early = file("early");
     changeFiles("c", () => [early, file("late")]);
     keep("c", "text");
@@ -76,7 +76,7 @@ describe("drafts", () => {
     expect(kept("c")).toBe("another");
   });
 
-  it("have the same id for the same message until it was taken", () => {
+  it("use the same id for the same message until it is accepted", () => {
     const first = idFor({ text: "a" });
     expect(idFor({ text: "a" })).toBe(first);
     const other = idFor({ text: "a", attachments: [file("x")] });

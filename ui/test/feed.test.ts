@@ -1,4 +1,4 @@
-// The feed: tabs that come, go, sleep and wake, and the streams that are held for them.
+// The feed: tabs that open, close, sleep and wake, and the streams held open for them.
 
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import { Feed, type FromFeed, type Tab } from "../src/wire/feed";
@@ -31,7 +31,7 @@ async function watching(...sessions: string[]) {
 }
 
 describe("a tab", () => {
-  it("that was taken for gone hears everything again as soon as it speaks", async () => {
+  it("that was considered closed gets everything again with its next message", async () => {
     for (const kind of ["ping", "nudge"] as const) {
       const { feed, one } = await watching("a");
       await pass(400_000);
@@ -49,7 +49,7 @@ describe("a tab", () => {
     }
   });
 
-  it("that speaks as before changes nothing", async () => {
+  it("that repeats its last message changes nothing", async () => {
     const { feed, one } = await watching("a");
     const before = server.streams.length;
     for (let count = 0; count < 10; count++) {
@@ -61,7 +61,7 @@ describe("a tab", () => {
     feed.close();
   });
 
-  it("is not forgotten because the machine slept", async () => {
+  it("stays known after the machine slept", async () => {
     const { feed, one } = await watching("a");
     vi.setSystemTime(Date.now() + 3_600_000);
     await pass(60_000);
@@ -72,7 +72,7 @@ describe("a tab", () => {
     feed.close();
   });
 
-  it("that goes takes its stream with it, and its port unless it may come back", async () => {
+  it("that closes ends its stream, and its port unless it may come back", async () => {
     const { feed, one } = await watching("a");
     const two = tab();
     feed.join(two);
@@ -93,7 +93,7 @@ describe("a tab", () => {
 });
 
 describe("a session", () => {
-  it("that has ended is looked at again when something of it changes, and its end is no loss", async () => {
+  it("that has ended is streamed again when it changes, and its end is not a lost connection", async () => {
     const { feed, one } = await watching("a");
     const [stream] = server.open("sessions=a");
     stream!.send(event("a"), "9.2");
@@ -114,7 +114,7 @@ describe("a session", () => {
     feed.close();
   });
 
-  it("that seems to be gone but is not makes no storm of requests", async () => {
+  it("that seems to be gone but is not causes no flood of requests", async () => {
     server.answer = (url) => (url.includes("sessions=a") ? new Response("{}", { status: 404 }) : undefined);
     const { feed, one } = await watching("a");
     await pass(5_000);
@@ -123,7 +123,7 @@ describe("a session", () => {
     feed.close();
   });
 
-  it("that is gone does not take the others with it", async () => {
+  it("that is gone does not affect the others", async () => {
     server.answer = (url) => (/sessions=.*b|sessions\/b/.test(url) ? new Response("{}", { status: 404 }) : undefined);
     const { feed, one } = await watching("a", "b");
     await pass(100);
@@ -140,7 +140,7 @@ describe("a session", () => {
 describe("the list", () => {
   const lists = () => server.requests.filter((url) => url.startsWith("/api/sessions?")).length;
 
-  it("is asked for again if it could not be had", async () => {
+  it("is fetched again after a failure", async () => {
     server.answer = (url) => (url.startsWith("/api/sessions?") ? new Response("", { status: 502 }) : undefined);
     const { feed, one } = await watching("a");
     await pass(1_500);
@@ -151,7 +151,7 @@ describe("the list", () => {
     feed.close();
   });
 
-  it("is asked for anew by a server that is back, whatever became of the last request", async () => {
+  it("is fetched again when the server is back, whatever happened to the last request", async () => {
     const { feed, one } = await watching("a");
     const lists = () => server.requests.filter((url) => url.startsWith("/api/sessions?")).length;
     server.answer = (url) => (url.includes("/api/events") ? Promise.reject(new TypeError("Failed to fetch")) : new Promise<Response>(() => {}));
@@ -171,7 +171,7 @@ describe("the list", () => {
     feed.close();
   });
 
-  it("is asked for again when a session was erased", async () => {
+  it("is fetched again when a session was erased", async () => {
     const { feed } = await watching("a");
     const before = lists();
     server.open("all=true")[0]!.send({ type: "session_erased", session_id: "b" } as never);
@@ -180,7 +180,7 @@ describe("the list", () => {
     feed.close();
   });
 
-  it("is asked for once at a time", async () => {
+  it("is fetched by one request at a time", async () => {
     let answer: (answer: Response) => void = () => {};
     server.answer = (url) => (url.startsWith("/api/sessions?") ? new Promise((resolve) => (answer = resolve)) : undefined);
     const { feed } = await watching("a");

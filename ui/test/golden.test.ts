@@ -1,5 +1,5 @@
-// The page's fold and the server's are one: what was folded event by event is what a reload shows. The log and what the
-// server shows of it are made by the server's own code (tests/core/page_log.py).
+// The page and the server fold events in the same way: the state after each event is what a reload shows. The server's
+// code creates the log and the expected states (tests/core/page_log.py).
 
 import { describe, expect, it } from "vitest";
 import { empty, reduce, reduceAll, withHistory, type State } from "../src/state/session";
@@ -10,7 +10,7 @@ const events = golden.events as unknown as Event[];
 const moments = golden.moments as unknown as { snapshot: Event; transcript: TranscriptTurn[] }[];
 const opened = (moment: (typeof moments)[number]) => withHistory(reduce(empty("s"), moment.snapshot), moment.transcript, moment.snapshot.seq);
 
-/** What a person is shown. How many events there are and how long an ended session took is only known to the server. */
+/** What the user sees. Only the server knows the event count and the duration of an ended session. */
 function shown(state: State) {
   const { turns: _turns, event_count: _count, duration_ms: _duration, ...session } = state.session as unknown as Record<string, unknown>;
   const turns = state.turns.filter((turn) => state.visible.includes(turn.turn)).map(({ turn, info, message, parts }) => ({ turn, info, message, parts }));
@@ -26,9 +26,9 @@ describe("the page's fold and the server's", () => {
     expect(shown(live)).toEqual(shown(opened(moment)));
   });
 
-  it.each(moments.slice(1).map((moment, index) => [moment.snapshot.seq, moments[index]!, moment] as const))("are the same from one look to the next, at event %i", (seq, before, moment) => {
+  it.each(moments.slice(1).map((moment, index) => [moment.snapshot.seq, moments[index]!, moment] as const))("are the same from one snapshot to the next, at event %i", (seq, before, moment) => {
     const live = reduceAll(opened(before), until(before.snapshot.seq, seq));
-    // It may know that it must ask, and then it does.
+    // The page may know that it must fetch something, and then does.
     if (!live.stale) expect(shown(live)).toEqual(shown(opened(moment)));
   });
 });

@@ -1,4 +1,4 @@
-// Jobs: common schedules as cron expressions, times to come, and which fields of the form are sent.
+// Jobs: presets as cron expressions, future times, and which form fields are sent.
 
 import { describe, expect, it } from "vitest";
 import { bodyOf, draftOf, fieldOf, newDraft, previewOf, type JobDraft } from "../src/state/jobdraft";
@@ -46,22 +46,22 @@ const JOB: Job = {
   last_run: null,
 };
 
-describe("a common schedule", () => {
-  it("fills the cron expression", () => {
+describe("a preset schedule", () => {
+  it("fills in the cron expression", () => {
     const given = { ...USUAL, time: "18:05", weekday: 5, day: 15 };
     expect(PRESETS.map(([kind]) => cronOf({ ...given, kind }))).toEqual(["5 * * * *", "5 18 * * *", "5 18 * * 1-5", "5 18 * * 5", "5 18 15 * *"]);
   });
 
-  it("is recognized in an expression, and leads back to the same one", () => {
+  it("is recognized in a cron expression, and gives the same expression again", () => {
     for (const cron of ["0 * * * *", "15 * * * *", "0 0 * * *", "59 23 * * *", "30 9 * * 1-5", "5 18 * * 0", "5 18 * * 6", "0 6 31 * *"]) expect(cronOf(presetOf(cron)!)).toBe(cron);
     expect(presetOf("  0  9 * *  1-5 ")).toMatchObject({ kind: "weekdays", time: "09:00" });
   });
 
-  it("is not seen in an expression that means something else", () => {
+  it("is not recognized in an expression that means something else", () => {
     for (const cron of ["", "@daily", "*/5 * * * *", "0 9 1 * 1", "0 9 * 1 *", "60 9 * * *", "0 24 * * *", "0 9 32 * *", "0 9 0 * *", "0 9 * * 7", "0 * * * 1", "0 * 1 * *", "0 9 * * * *"]) expect(presetOf(cron), cron).toBeNull();
   });
 
-  it("keeps its time of the day when another one is chosen", () => {
+  it("keeps its time of day when another preset is chosen", () => {
     expect(cronOf(presetLike("5 18 * * *", "weekly"))).toBe("5 18 * * 1");
     expect(cronOf(presetLike("5 18 * * *", "hourly"))).toBe("0 * * * *");
     expect(cronOf(presetLike("0 * * * *", "daily"))).toBe("0 9 * * *");
@@ -80,83 +80,83 @@ describe("an interval", () => {
 });
 
 describe("times", () => {
-  it("to come are relative", () => {
+  it("in the future are relative", () => {
     expect([-5, 0.4, 20, 300, 7200, 172_800].map((seconds) => ahead(later(seconds), NOW))).toEqual(["now", "now", "in 20 s", "in 5 min", "in 2 h", "in 2 d"]);
   });
 
-  it("that have passed say so", () => {
+  it("in the past are marked as past", () => {
     expect([-5, -300, -7200].map((seconds) => since(later(seconds), NOW))).toEqual(["just now", "5 min ago", "2 h ago"]);
   });
 
-  it("are those of the job's zone", () => {
+  it("are shown in the job's time zone", () => {
     expect(inZone("2026-07-01T12:00:00Z", "Asia/Tokyo")).toMatch(/\b(21|9|09):00/);
     expect(inZone("2026-07-01T12:00:07Z", "UTC")).toContain("07");
     expect(inZone("2026-07-01T12:00:00+02:00", "Mars/Phobos")).toBe("2026-07-01 12:00:00+02:00");
   });
 
-  it("are in the same zone under another name of it", () => {
+  it("are in the same zone under another name", () => {
     expect(isSameZone("UTC", "Etc/UTC")).toBe(true);
     expect(isSameZone("UTC", "Asia/Tokyo")).toBe(false);
     expect(isSameZone("UTC", "Mars/Phobos")).toBe(false);
   });
 
-  it("stand in a field as the clocks of the zone show them", () => {
+  it("appear in a field as local times of the zone", () => {
     expect(fieldTime("2026-12-31T23:30:00.000Z", "Europe/Berlin")).toBe("2027-01-01T00:30");
     expect(fieldTime("2026-12-31T23:30:15.000Z", "UTC")).toBe("2026-12-31T23:30:15");
   });
 });
 
 describe("states", () => {
-  it("of a job are a word", () => {
+  it("of a job have a label", () => {
     const word = (changes: Partial<Job>) => stateOf({ ...JOB, ...changes }, NOW).word;
     expect(word({})).toBe("Active");
     expect(word({ backoff_until: later(60) })).toBe("Backing off");
     expect(word({ backoff_until: later(-60) })).toBe("Active");
     expect(word({ state: "paused", paused_by: "person" })).toBe("Paused");
-    expect(word({ state: "paused", paused_by: "failures" })).toBe("Paused itself");
+    expect(word({ state: "paused", paused_by: "failures" })).toBe("Paused after failures");
     expect(word({ state: "ended" })).toBe("Ended");
   });
 
-  it("of a run say what it does until it has ended", () => {
+  it("of a run show what it does until it ends", () => {
     expect((["waiting", "starting", "running"] as const).map((state) => outcomeOf({ state, outcome: null }).word)).toEqual(["Waiting", "Starting", "Running"]);
     expect((["completed", "failed", "cancelled", "skipped"] as const).map((outcome) => outcomeOf({ state: "ended", outcome }).word)).toEqual(["Completed", "Failed", "Cancelled", "Skipped"]);
   });
 });
 
-describe("what is sent", () => {
+describe("the request body", () => {
   const made = (changes: Partial<JobDraft>) => bodyOf({ ...newDraft("Asia/Tokyo"), ...changes }, newDraft("Asia/Tokyo"), true);
   const edited = (changes: Partial<JobDraft>, job = JOB) => bodyOf({ ...draftOf(job), ...changes }, draftOf(job), false);
 
-  it("of a new job is what it needs, and the zone that the form showed", () => {
+  it("of a new job has the required fields and the time zone shown in the form", () => {
     expect(made({ name: "Tests", message: "Run them" })).toEqual({ name: "Tests", message: "Run them", cron: "0 9 * * *", time_zone: "Asia/Tokyo" });
     expect(made({ name: "n", message: "m", kind: "every", every: "2", unit: "hours" })).toEqual({ name: "n", message: "m", every_s: 7200, time_zone: "Asia/Tokyo" });
   });
 
-  it("besides that is only what was filled in", () => {
+  it("otherwise has only the fields that were filled in", () => {
     const { name, message, cron, time_zone, ...rest } = made({ agent: "codex", labels: " a, b ,,a", jitter_s: "30", max_runs: "3", until: "2026-12-31T18:00", overlap: "skip" });
     expect(rest).toEqual({ agent: "codex", labels: ["a", "b"], jitter_s: 30, max_runs: 3, until: "2026-12-31T18:00", overlap: "skip" });
   });
 
-  it("of a job that nobody changed is nothing", () => {
+  it("of an unchanged job is empty", () => {
     expect(edited({})).toEqual({});
     expect(edited({}, { ...JOB, cron: null, every_s: 90, session: "s_1", project: null, model: null, labels: [] })).toEqual({});
   });
 
-  it("takes a setting away by null, or by its default where it has one", () => {
+  it("clears a setting with null, or with its default if it has one", () => {
     expect(edited({ agent: "", keep_sessions: "", starts_at: "", max_failures: "", labels: "" })).toEqual({ agent: null, keep_sessions: null, starts_at: null, max_failures: 5, labels: [] });
     expect(edited({ max_failures: "" }, { ...JOB, max_failures: 9 })).toEqual({ max_failures: 5 });
   });
 
-  it("replaces one kind of schedule by the other", () => {
+  it("replaces one kind of schedule with the other", () => {
     expect(edited({ kind: "every", every: "5", unit: "minutes" })).toEqual({ every_s: 300 });
     expect(edited({ every: "5" })).toEqual({});
   });
 
-  it("says times again that mean another moment in another zone", () => {
+  it("repeats times that mean another moment in the new time zone", () => {
     expect(edited({ time_zone: "UTC" })).toEqual({ time_zone: "UTC", starts_at: "2026-12-01T09:00" });
   });
 
-  it("leaves out what a session that exists already has", () => {
+  it("omits what an existing session already has", () => {
     expect(edited({ session: "one", session_id: "s_1" })).toEqual({ session: "s_1", project: null, model: null, labels: [] });
     expect(made({ session: "one", session_id: "s_1", project: "site", labels: "x" })).toMatchObject({ session: "s_1" });
     expect(made({ session: "one", session_id: "s_1", project: "site", labels: "x" })).not.toHaveProperty("project");
@@ -164,7 +164,7 @@ describe("what is sent", () => {
 });
 
 describe("a preview", () => {
-  it("asks for what the form says, once that can be asked", () => {
+  it("requests what the form shows, once it is complete", () => {
     const draft = newDraft("UTC");
     expect(previewOf(draft, null)).toEqual({ cron: "0 9 * * *", time_zone: "UTC" });
     expect(previewOf({ ...draft, cron: " " }, null)).toBeNull();
@@ -173,13 +173,13 @@ describe("a preview", () => {
     expect(previewOf({ ...draft, time_zone: "" }, null)).toBeNull();
   });
 
-  it("counts the interval of a job that exists from its beginning", () => {
+  it("counts the interval of an existing job from its creation", () => {
     expect(previewOf({ ...newDraft("UTC"), kind: "every", every: "60", unit: "seconds" }, "2026-11-01T00:00:00.000Z")).toEqual({ every_s: 60, time_zone: "UTC", starts_at: "2026-11-01T00:01:00.000Z" });
   });
 });
 
-describe("a field that is wrong", () => {
-  it("is that of the form", () => {
+describe("an invalid field", () => {
+  it("maps to the form's field", () => {
     expect(["cron", "every_s", "labels[0]", "labels.0"].map(fieldOf)).toEqual(["cron", "every", "labels", "labels"]);
   });
 });

@@ -1,4 +1,4 @@
-// A tab's end of the feed: with the shared worker, without, and with one that can't be loaded.
+// A tab's end of the feed: with the shared worker, without one, and with one that can't be loaded.
 
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import type { FromFeed, ToFeed } from "../src/wire/feed";
@@ -44,7 +44,7 @@ afterEach(() => {
 const turned = (type: string, persisted: boolean) => page.dispatchEvent(Object.assign(new globalThis.Event(type), { persisted }));
 
 describe("a tab", () => {
-  it("says what it watches with every sign of life, and when it is looked at", async () => {
+  it("sends its sessions with every heartbeat, and when it becomes visible", async () => {
     link.connect(() => told);
     link.watch(["a"]);
     await vi.advanceTimersByTimeAsync(51_000);
@@ -54,7 +54,7 @@ describe("a tab", () => {
     expect(Worker.last.said.slice(1)).toEqual([{ kind: "watch", sessions: ["a"] }, { kind: "ping", sessions: ["a"] }, nudge, nudge, nudge]);
   });
 
-  it("gives the worker the page's key with every word, as it is by then", () => {
+  it("sends the worker the current page key with every message", () => {
     const storage = new Map<string, string>();
     vi.stubGlobal("localStorage", { getItem: (key: string) => storage.get(key) ?? null });
     link.connect(() => told);
@@ -65,7 +65,7 @@ describe("a tab", () => {
     expect(Worker.last.keys).toEqual([null, "one", "two"]);
   });
 
-  it("says whether it may come back, and what it watches when it does", () => {
+  it("tells the worker whether it may come back, and its sessions when it does", () => {
     link.connect(() => told);
     link.watch(["a"]);
     turned("pagehide", true);
@@ -74,7 +74,7 @@ describe("a tab", () => {
     expect(Worker.last.said.slice(2)).toEqual([{ kind: "bye", back: true }, { kind: "watch", sessions: ["a"] }, { kind: "bye", back: false }]);
   });
 
-  it("has a feed of its own if the worker can't be loaded", async () => {
+  it("uses its own feed if the worker can't be loaded", async () => {
     const heard: FromFeed[] = [];
     link.listen((message) => void heard.push(message));
     link.connect(() => told);
@@ -89,8 +89,8 @@ describe("a tab", () => {
     expect(heard.map((message) => message.kind)).toContain("events");
   });
 
-  describe("with a feed of its own", () => {
-    /** The browser's locks: one has it, the others wait. */
+  describe("with its own feed", () => {
+    /** The browser's locks: one tab holds a lock, the others wait. */
     let holder: string | null;
     let next: (() => void)[];
     const request = (_name: string, { signal }: { signal: AbortSignal }, use: () => unknown) =>
@@ -130,7 +130,7 @@ describe("a tab", () => {
       expect(streams()).toEqual([1, 1]);
     });
 
-    it("lets go of its streams while it is hidden, unless the person is to be told", async () => {
+    it("closes its streams while it is hidden, unless notifications are on", async () => {
       await turn("hidden");
       expect(streams()).toEqual([0, 0]);
       await turn("visible");
@@ -143,7 +143,7 @@ describe("a tab", () => {
       expect(holder).toBe(null);
     });
 
-    it("leaves it to another hidden tab, and takes over from it", async () => {
+    it("leaves notifications to another hidden tab, and takes over from it", async () => {
       told = true;
       holder = "another tab";
       await turn("hidden");
@@ -154,7 +154,7 @@ describe("a tab", () => {
       expect(streams()).toEqual([1, 0]);
     });
 
-    it("does not wait for its turn once it is seen", async () => {
+    it("does not wait for the lock once it is visible", async () => {
       told = true;
       holder = "another tab";
       await turn("hidden");
@@ -163,7 +163,7 @@ describe("a tab", () => {
       expect(streams()).toEqual([1, 1]);
     });
 
-    it("goes on listening when it is seen for a moment", async () => {
+    it("keeps listening when it is visible for a moment", async () => {
       told = true;
       await turn("hidden");
       show("visible");
@@ -173,7 +173,7 @@ describe("a tab", () => {
       expect([streams(), holder, next]).toEqual([[1, 1], null, []]);
     });
 
-    it("lets go where there are no locks", async () => {
+    it("closes its streams if the browser has no locks", async () => {
       told = true;
       vi.stubGlobal("navigator", {});
       await turn("hidden");

@@ -1,4 +1,4 @@
-// Notifications: what is seen elsewhere or already over is not shown, and what is no longer true is taken away.
+// Notifications: not shown for what is visible in another tab or already over, and closed when no longer true.
 
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import { Notes, type Seen } from "../src/shell/notes";
@@ -34,7 +34,7 @@ function tab(others: { seen(seen: Seen): void }[] = []) {
 }
 
 describe("a notification", () => {
-  it("comes when a prompt waits, and goes when it is answered", async () => {
+  it("appears when a prompt waits, and closes when it is answered", async () => {
     const one = tab();
     one.notes.hear(prompt());
     await pass(600);
@@ -45,21 +45,21 @@ describe("a notification", () => {
     expect(one.shown.size).toBe(0);
   });
 
-  it("does not come for what was answered, or followed by another turn, while nobody was connected", async () => {
+  it("does not appear for what was answered, or followed by another turn, while disconnected", async () => {
     const one = tab();
     for (const missed of [prompt(), answered(), done(1), event("turn_start", { turn: 2 }), prompt("q"), answered("q"), done(2)]) one.notes.hear(missed);
     await pass(600);
-    expect(one.ever).toEqual(["The turn is done."]);
+    expect(one.ever).toEqual(["Turn finished."]);
   });
 
-  it("does not come for a message that waits to begin, which nobody has to answer", async () => {
+  it("does not appear for a message that waits to start", async () => {
     const one = tab();
     for (const heard of [done(1), event("waiting_to_begin", { turn: 2, code: "slots_full", message: "" }), event("turn_end", { turn: 2, stop_reason: "cancelled" })]) one.notes.hear(heard);
     await pass(600);
     expect(one.ever).toEqual([]);
   });
 
-  it("does not come in a tab if another one is looked at", async () => {
+  it("does not appear if another tab shows the session", async () => {
     const hidden = tab();
     const looked = tab([hidden]);
     looked.looks = true;
@@ -71,7 +71,7 @@ describe("a notification", () => {
     expect([...hidden.ever, ...looked.ever]).toEqual([]);
   });
 
-  it("goes when the session is looked at", async () => {
+  it("closes when the session is opened", async () => {
     const one = tab();
     one.notes.hear(done());
     await pass(600);

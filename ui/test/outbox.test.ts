@@ -1,4 +1,4 @@
-// Messages on their way: they go in order, again after a failure, and are never lost or overwritten.
+// Messages being sent: in order, retried after a failure, never lost or overwritten.
 
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 
@@ -39,7 +39,7 @@ afterEach(() => {
   vi.unstubAllGlobals();
 });
 
-/** The page's modules as a new tab has them. */
+/** The page's modules, loaded as in a new tab. */
 async function tab() {
   vi.resetModules();
   return await import("../src/state/outbox");
@@ -48,7 +48,7 @@ const pass = (ms: number) => vi.advanceTimersByTimeAsync(ms);
 const fails = () => Promise.reject(new TypeError("Failed to fetch"));
 
 describe("a message", () => {
-  it("goes again by itself after a failure, and 502 to 504 are one", async () => {
+  it("is retried after a failure, including 502 to 504", async () => {
     const { send, outboxNow } = await tab();
     const answers = [fails, () => new Response("", { status: 502 }), () => new Response("{}", { status: 504 }), () => new Response("{}")];
     answer = () => answers.shift()!();
@@ -59,7 +59,7 @@ describe("a message", () => {
     expect(things.size).toBe(0);
   });
 
-  it("that is refused waits for the person, and does not hold up the next", async () => {
+  it("that is refused waits for the user, and does not block the next", async () => {
     const { send, tryAgain, outboxNow } = await tab();
     answer = (text) => (text === "bad" ? new Response(JSON.stringify({ error: "Too long.", code: "invalid" }), { status: 400 }) : new Response("{}"));
     send({ session: "s", text: "bad" });
@@ -72,7 +72,7 @@ describe("a message", () => {
     expect(outboxNow()).toEqual([]);
   });
 
-  it("goes after the one before it, whatever happens to that", async () => {
+  it("is sent after the previous one, whatever happens to that", async () => {
     const { send } = await tab();
     let tries = 0;
     answer = (text) => (text === "one" && tries++ < 3 ? fails() : new Response("{}"));
@@ -84,7 +84,7 @@ describe("a message", () => {
     expect(sent[1]).toBe("three");
   });
 
-  it("is sent after a reload, in the order in which it was sent", async () => {
+  it("is sent after a reload, in the original order", async () => {
     const first = await tab();
     answer = fails;
     first.send({ session: "s", text: "one" });
@@ -95,7 +95,7 @@ describe("a message", () => {
     expect(second.outboxNow().map((one) => one.text)).toEqual(["one", "two"]);
   });
 
-  it("of another tab is left alone, and gone when that tab is done with it", async () => {
+  it("of another tab is left alone, and disappears when that tab has sent it", async () => {
     const first = await tab();
     answer = fails;
     first.send({ session: "s", text: "one" });
@@ -109,7 +109,7 @@ describe("a message", () => {
     expect(second.outboxNow().map((one) => one.text)).toEqual(["two"]);
   });
 
-  it("that is too large to be kept keeps its text, and says what it lacks", async () => {
+  it("that is too large to store keeps its text, and reports the missing attachments", async () => {
     const first = await tab();
     room = 400;
     answer = fails;
@@ -121,7 +121,7 @@ describe("a message", () => {
     expect(again!.refused).toMatch(/attach them again/i);
   });
 
-  it("that an earlier page kept is not lost", async () => {
+  it("stored by an earlier version of the page is not lost", async () => {
     things.set("perdure.outbox", JSON.stringify([{ session: "s", message_id: "m", text: "old", sent_at: 1 }]));
     expect((await tab()).outboxNow().map((one) => one.text)).toEqual(["old"]);
     expect([...things.keys()]).toEqual(["perdure.outbox.m"]);

@@ -1,4 +1,4 @@
-// Going to a turn that is not here: it is brought, or it is said that there is none.
+// Going to a turn that is not loaded: the page loads it, or reports that it does not exist.
 
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import type { TranscriptTurn } from "../src/wire/types";
@@ -14,7 +14,7 @@ beforeEach(() => {
 });
 afterEach(() => void vi.useRealTimers());
 
-/** A store that knows turn 1, before a server that has these. */
+/** A store that knows turn 1, and a server that has these turns. */
 function session(...turns: { turn: number; rewound?: boolean }[]) {
   const done: string[] = [];
   const store = {
@@ -31,7 +31,7 @@ function session(...turns: { turn: number; rewound?: boolean }[]) {
 }
 
 describe("a turn", () => {
-  it("that is known is loaded, and one that was taken back is shown", async () => {
+  it("that is known is loaded, and a rewound one is shown", async () => {
     const { store, done, show } = session({ turn: 2, rewound: true });
     await bring(store, 1, show, () => true);
     await bring(store, 2, show, () => true);
@@ -39,20 +39,20 @@ describe("a turn", () => {
     expect(said).toEqual([]);
   });
 
-  it("that is newer than what is known here is waited for", async () => {
+  it("newer than the known ones is waited for", async () => {
     const { store, done, show } = session({ turn: 2 });
     await bring(store, 2, show, () => true);
     expect(done).toEqual(["ask 2", "load 2"]);
     expect(said).toEqual([]);
   });
 
-  it("that there is not is said not to be", async () => {
+  it("that does not exist is reported as missing", async () => {
     const { store, show } = session();
     await bring(store, 2, show, () => true);
     expect(said).toEqual(["This session has no turn 2."]);
   });
 
-  it("is asked for again until the server answers, or nobody wants it any more", async () => {
+  it("is requested again until the server answers, or the user goes elsewhere", async () => {
     const { store, done, show } = session({ turn: 2, rewound: true });
     store.trouble = new Unreachable();
     let here = true;
@@ -62,7 +62,7 @@ describe("a turn", () => {
     await vi.advanceTimersByTimeAsync(5_000);
     await brought;
     expect(done).toEqual(["ask 2", "ask 2", "ask 2", "show 2"]);
-    expect(said).toEqual(["The server can't be reached."]);
+    expect(said).toEqual(["Can't reach the server."]);
     store.trouble = new Unreachable();
     done.length = 0;
     const left = bring(store, 2, show, () => here);
@@ -73,7 +73,7 @@ describe("a turn", () => {
     expect(done).toEqual(["ask 2"]);
   });
 
-  it("of a session that is gone is asked for once", async () => {
+  it("of a session that is gone is requested once", async () => {
     const { store, done, show } = session();
     store.trouble = new Problem("No such session.", 404, "not_found");
     await bring(store, 2, show, () => true);

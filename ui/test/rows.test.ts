@@ -1,4 +1,4 @@
-// Rows of a conversation: what folds, what nests, and what stays the very same object when nothing changed.
+// Rows of a conversation: which are folded, which are nested, and which stay the same object when nothing changes.
 
 import { describe, expect, it } from "vitest";
 import { empty, type State, type Turn } from "../src/state/session";
@@ -17,19 +17,19 @@ const kinds = (rows: Row[]) => rows.map((row) => row.kind);
 const rowsOf = (value: State, open = new Set<string>(), maker = new RowMaker()) => maker.rows(value, open, [], 0);
 
 describe("rows", () => {
-  it("fold a run of finished tools, and show them when it is opened", () => {
+  it("fold consecutive finished tools, and show them when expanded", () => {
     const value = state([turn(1, [tool("a"), tool("b"), tool("c"), { type: "text", block: 0, text: "done" }])]);
     expect(kinds(rowsOf(value))).toEqual(["message", "separator", "tools", "block"]);
     expect(kinds(rowsOf(value, new Set(["tools:a"])))).toEqual(["message", "separator", "tools", "tool", "tool", "tool", "block"]);
   });
 
-  it("leave a few tools as they are, and one that runs outside of the fold", () => {
+  it("don't fold a few tools, and keep a running tool outside the fold", () => {
     expect(kinds(rowsOf(state([turn(1, [tool("a"), tool("b")])])))).toEqual(["message", "separator", "tool", "tool"]);
     const running = state([turn(1, [tool("a"), tool("b"), tool("c"), tool("d", null, "in_progress")], false)]);
     expect(kinds(rowsOf(running))).toEqual(["message", "separator", "tools", "tool"]);
   });
 
-  it("say how many steps came before, and keep their keys when these are loaded", () => {
+  it("show how many earlier steps there are, and keep their keys when these are loaded", () => {
     const text = (number: number): Part => ({ type: "text", block: number, text: `step ${number}` });
     const cut = rowsOf(state([{ ...turn(1, [text(2), text(3)]), loaded: false, skipped: 2 }]));
     expect(kinds(cut)).toEqual(["message", "separator", "skipped", "block", "block"]);
@@ -39,21 +39,21 @@ describe("rows", () => {
     expect(kinds(whole)).not.toContain("skipped");
   });
 
-  it("put a sub-agent's tools inside of the tool that started it", () => {
+  it("put a sub-agent's tools inside the tool that started it", () => {
     const rows = rowsOf(state([turn(1, [tool("task"), tool("x", "task"), tool("y", "task")])]));
     const found = rows.filter((row) => row.kind === "tool");
     expect(found.length).toBe(1);
     expect(found[0]!.children.map((one) => one.tool_id)).toEqual(["x", "y"]);
   });
 
-  it("don't show a tool as running that waits for the person", () => {
+  it("don't show a tool as running while it waits for the user", () => {
     const parts: Part[] = [tool("a", null, "in_progress"), tool("b", null, "in_progress"), { type: "asked", prompt_id: "p" }];
     const asked = { p: { prompt_id: "p", tool_id: "b" } as Prompt };
     const found = rowsOf({ ...state([turn(1, parts, false)]), asked }).filter((row) => row.kind === "tool");
     expect(found.map((row) => row.live && row.asked.has(row.tool.tool_id))).toEqual([false, true]);
   });
 
-  it("fold what was taken back, known or not", () => {
+  it("fold rewound turns, loaded or not", () => {
     const gone = { ...turn(2, []), rewound: true };
     expect(kinds(rowsOf(state([turn(1, []), gone, turn(3, [])], [1, 3])))).toEqual(["message", "separator", "rewound", "message", "separator"]);
     const opened = rowsOf(state([turn(1, []), gone, turn(3, [])], [1, 3]), new Set(["rewound:2"]));
@@ -63,7 +63,7 @@ describe("rows", () => {
     expect(gap.find((row) => row.kind === "rewound")!.turns).toEqual([2, 3]);
   });
 
-  it("are the same objects for turns that did not change", () => {
+  it("are the same objects for unchanged turns", () => {
     const maker = new RowMaker();
     const open = new Set<string>();
     const first = turn(1, [{ type: "text", block: 0, text: "one" }]);
@@ -73,13 +73,13 @@ describe("rows", () => {
     expect(after[2]).toBe(before[2]);
   });
 
-  it("leave a message out that the log already shows", () => {
+  it("omit an outgoing message that the log already has", () => {
     const message = { session: "s", message_id: "m1", text: "hello", sent_at: 0 };
     expect(kinds(new RowMaker().rows(state([turn(1, [])]), new Set(), [message], 0))).toEqual(["message", "separator"]);
     expect(kinds(new RowMaker().rows(state([]), new Set(), [message], 0))).toEqual(["outgoing"]);
   });
 
-  it("are known to have come before others, and not because turns are missing", () => {
+  it("are recognized as added before others, but not because turns are missing", () => {
     const later = state([turn(31, []), turn(32, [])]);
     const rows = new RowMaker().rows(later, new Set(), [], 30);
     expect(rows[0]!.kind).toBe("earlier");
@@ -90,19 +90,19 @@ describe("rows", () => {
     expect(cameBefore(undefined, loaded)).toBe(false);
   });
 
-  it("end with one and the same row while a turn waits and while it runs", () => {
+  it("end with the same row while a turn waits and while it runs", () => {
     const at = (word: Session["state"]) => rowsOf({ ...state([turn(1, [], false)]), session: { state: word } as Session }).map((row) => row.key);
     expect(at("accepted")).toEqual(["t1:message", "t1:separator", "working"]);
     expect(at("processing")).toEqual(at("accepted"));
     expect(at("idle")).toEqual(["t1:message", "t1:separator"]);
   });
 
-  it("let a tool run only in a turn that runs", () => {
+  it("show a tool as running only in a running turn", () => {
     const rows = rowsOf(state([turn(1, [tool("old", null, "in_progress")]), turn(2, [tool("new", null, "in_progress")], false)]));
     expect(rows.filter((row) => row.kind === "tool").map((row) => row.live)).toEqual([false, true]);
   });
 
-  it("are found by turn, and in a turn by the words that were looked for", () => {
+  it("are found by turn, and within a turn by the search terms", () => {
     const rows = rowsOf(state([turn(1, [{ type: "text", block: 0, text: "The café is closed.\n\nThe garden is open." }]), turn(12, [{ type: "text", block: 0, text: "garden" }])]));
     const at = (number: number, q: string) => rows[rowAt(rows, number, q)]?.key;
     expect(at(1, "")).toBe("t1:message");

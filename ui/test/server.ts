@@ -1,4 +1,4 @@
-// A server for tests of the wire: answers fetches, and keeps the streams that were opened.
+// A fake server for wire tests: answers fetches, and records the streams that were opened.
 
 import { vi } from "vitest";
 
@@ -7,14 +7,14 @@ export interface Opened {
   position: string;
   closed: boolean;
   send(event: object, id?: string): void;
-  /** Ends it in good order. */
+  /** Ends the stream cleanly. */
   end(): void;
 }
 
 export interface Server {
   streams: Opened[];
   requests: string[];
-  /** What other requests and streams get instead; undefined: as usual. */
+  /** The response to other requests and streams; undefined: the usual one. */
   answer: (url: string, options?: RequestInit) => Response | Promise<Response> | undefined;
   open(part: string): Opened[];
 }

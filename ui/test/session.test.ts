@@ -1,4 +1,4 @@
-// The fold of a session: snapshots and events in any order that a server may send them lead to one and the same view.
+// Folding a session: snapshots and events lead to the same view in any order that a server may send them.
 
 import { describe, expect, it } from "vitest";
 import { attention } from "../src/state/attention";
@@ -52,13 +52,13 @@ const snapshotAt = (state: State): Event => {
 };
 
 describe("folding", () => {
-  it("gives the text that was said, once", () => {
+  it("gives the text once", () => {
     const state = reduceAll(empty("s"), conversation(50));
     expect(textOf(state)).toBe(Array.from({ length: 50 }, (_, index) => `w${index} `).join("") + "end");
     expect(state.session!.state).toBe("idle");
   });
 
-  it("is the same for every way of cutting the stream, with repeats", () => {
+  it("gives the same state however the stream is cut, with repeats", () => {
     const events = conversation(20);
     const whole = reduceAll(empty("s"), events);
     for (let cut = 1; cut < events.length; cut++) {
@@ -68,7 +68,7 @@ describe("folding", () => {
     }
   });
 
-  it("is the same after a snapshot at any point", () => {
+  it("gives the same state after a snapshot at any point", () => {
     const events = conversation(20);
     const whole = reduceAll(empty("s"), events);
     for (let cut = 3; cut < events.length; cut++) {
@@ -82,13 +82,13 @@ describe("folding", () => {
     }
   });
 
-  it("notices a hole and asks to begin anew", () => {
+  it("detects a gap and requests a new snapshot", () => {
     const events = conversation(5);
     const state = reduceAll(empty("s"), [...events.slice(0, 4), ...events.slice(5)]);
     expect(state.stale).toBe(true);
   });
 
-  it("keeps turns that did not change as they are", () => {
+  it("keeps unchanged turns as they are", () => {
     const events = conversation(3);
     const one = reduceAll(empty("s"), events);
     seq = one.seq;
@@ -96,7 +96,7 @@ describe("folding", () => {
     expect(two.turns[0]).toBe(one.turns[0]);
   });
 
-  it("joins neighbours of one block only", () => {
+  it("joins consecutive deltas of one block only", () => {
     const all = joined(conversation(30));
     expect(all.filter((one) => one.type === "assistant_text").length).toBe(2);
     expect(all.find((one) => one.type === "assistant_text")!.first_seq).toBe(4);
@@ -104,7 +104,7 @@ describe("folding", () => {
 });
 
 describe("history", () => {
-  it("folds what was taken back and follows an edit", () => {
+  it("marks rewound turns and applies an edit", () => {
     const one = reduceAll(empty("s"), conversation(1));
     seq = one.seq;
     const edited = reduce(one, event("history_changed", 1, { change: "edit", text: "hullo", bumped: [] }));
@@ -114,7 +114,7 @@ describe("history", () => {
     expect(back.turns[0]!.rewound).toBe(true);
   });
 
-  it("knows which turns are missing, and takes them from the transcript", () => {
+  it("knows which turns are missing, and loads them from the transcript", () => {
     const one = reduceAll(empty("s"), conversation(1));
     const snapshot = { ...snapshotAt(one), visible_turns: [1, 2, 3], turn: 3, message: { message_id: "m3", text: "x", at: AT }, session: { ...one.session!, turns: [] } };
     const state = reduce(empty("s"), snapshot as Event);
@@ -125,7 +125,7 @@ describe("history", () => {
     expect(filled.turns.map((turn) => turn.turn)).toEqual([1, 2, 3]);
   });
 
-  it("does not take an event twice that the transcript already held", () => {
+  it("does not apply an event twice that the transcript already contains", () => {
     const events = conversation(10);
     const before = reduceAll(empty("s"), events.slice(0, 8));
     const cut = { ...before, turns: before.turns.map((turn) => ({ ...turn, loaded: false, parts: [] })) };
@@ -137,7 +137,7 @@ describe("history", () => {
 });
 
 describe("prompts and the queue", () => {
-  it("come and go", () => {
+  it("are added and removed", () => {
     let state = reduceAll(empty("s"), conversation(1).slice(0, 3));
     seq = state.seq;
     state = reduce(state, event("pending_prompt", 1, { prompt_id: "p", kind: "permission", title: "Run", options: [], questions: [], input: {}, asked_at: AT }));
@@ -151,8 +151,8 @@ describe("prompts and the queue", () => {
   });
 });
 
-describe("a message that is accepted", () => {
-  const SLOT = { code: "slots_full", message: "Waiting for a free slot: the server runs 1 turn at once (slots = 1)." };
+describe("an accepted message", () => {
+  const SLOT = { code: "slots_full", message: "Waiting for a free slot: the server runs 1 turn at a time (slots = 1)." };
   const begin = { run_id: "s.2", message_id: "m2", agent: "a", context: "live", context_reason: "live" };
 
   /** Turn 1 is done, and the message of turn 2 waits. */
@@ -162,7 +162,7 @@ describe("a message that is accepted", () => {
     return reduceAll(before, [event("user_message", 2, { message_id: "m2", text: "more", agent: "a", attachments: [], fresh: false, ...fields }), event("waiting_to_begin", 2, SLOT)]);
   }
 
-  it("has its turn and says what it waits for", () => {
+  it("has its turn and shows what it waits for", () => {
     const state = waiting();
     expect(state.session).toMatchObject({ state: "accepted", waits_for: SLOT, turn_count: 2, error: null });
     expect(state.visible).toEqual([1, 2]);
@@ -170,38 +170,38 @@ describe("a message that is accepted", () => {
     expect(attention(state.session!)).toBe("accepted");
   });
 
-  it("waits for something else when the server says so", () => {
+  it("waits for something else when the server reports it", () => {
     const state = reduce(waiting(), event("waiting_to_begin", 2, { code: "agent", message: "The message waits for a node that can run its agent." }));
     expect(state.session!.waits_for!.code).toBe("agent");
   });
 
-  it("runs from when its turn begins", () => {
+  it("runs when its turn starts", () => {
     const state = reduce(waiting(), event("turn_start", 2, begin));
     expect(state.session).toMatchObject({ state: "processing", waits_for: null, turn_count: 2 });
     expect(state.turns[1]).toMatchObject({ message: { text: "more" }, info: { context: "live", context_reason: "live" } });
     expect(attention(state.session!)).toBe("working");
   });
 
-  it("is idle again when it is stopped before it begins", () => {
+  it("leaves the session idle when it is cancelled before it starts", () => {
     const state = reduce(waiting(), event("turn_end", 2, { stop_reason: "cancelled", exit_code: null, duration_ms: 0, usage: null, cost_usd: null }));
     expect(state.session).toMatchObject({ state: "idle", waits_for: null });
     expect(state.turns[1]!.info).toMatchObject({ stop_reason: "cancelled", context: null });
     expect(attention(state.session!)).toBe("quiet");
   });
 
-  it("is edited while it waits", () => {
+  it("can be edited while it waits", () => {
     const state = reduce(waiting(), event("history_changed", 2, { change: "edit", text: "less", bumped: [] }));
     expect(state.turns[1]!.message!.text).toBe("less");
     expect(state.session).toMatchObject({ state: "accepted", waits_for: SLOT });
   });
 
-  it("counts as working for the moment between its message and its beginning", () => {
+  it("counts as working for the moment before its turn starts", () => {
     const state = reduce(reduceAll(empty("s"), conversation(1)), event("user_message", 2, { message_id: "m2", text: "more", agent: "a" }));
     expect(state.session!.state).toBe("accepted");
     expect(attention(state.session!)).toBe("working");
   });
 
-  it("stays the same turn in a snapshot from after it began", () => {
+  it("stays the same turn in a snapshot taken after the start", () => {
     const state = waiting();
     const later = "2026-01-01T00:05:00.000Z";
     const begun = { ...state.turns[1]!.info!, context: "live" as const, started_at: later };
@@ -209,11 +209,11 @@ describe("a message that is accepted", () => {
     const snapshot = { ...snapshotAt(state), seq: 50, turn: 3, visible_turns: [1, 2, 3], message: { message_id: "m3", text: "third", at: later }, session: { ...state.session!, turns: [state.turns[0]!.info!, begun, next] } };
     const after = reduce(state, snapshot as Event);
     expect(after.turns.map((turn) => turn.message?.text)).toEqual(["hello", "more", "third"]);
-    // Its answer is not here, so it is fetched.
+    // Its answer is not loaded, so it is fetched.
     expect(missing(after)).toEqual([2]);
   });
 
-  it("for another agent needs no new look when it begins, as that agent had no turn before", () => {
+  it("for a new agent needs no refresh when it starts, because that agent had no turn before", () => {
     const state = waiting({ agent: "b" });
     const looked = reduce(empty("s"), snapshotAt(state));
     expect(looked.session!.agent).not.toBe("b");

@@ -18,13 +18,13 @@ const figures = (key: string, turns: number, tokens: number): Figures => ({
 });
 
 describe("the groups of the usage view", () => {
-  it("are ordered by their tokens, and by their turns where none are told", () => {
+  it("are ordered by tokens, and by turns if no tokens were reported", () => {
     const sums = [figures("silent", 3, 0), figures("busy", 9, 0), figures("costly", 1, 500)];
     expect(drawn(sums).map((one) => one.key)).toEqual(["costly", "busy", "silent"]);
     expect(sums[0]!.key).toBe("silent");
   });
 
-  it("are no more than there are colours", () => {
+  it("are at most as many as there are colours", () => {
     expect(drawn(Array.from({ length: 9 }, (_, index) => figures(`agent-${index}`, 1, index)))).toHaveLength(6);
   });
 });

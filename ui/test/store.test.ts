@@ -1,4 +1,4 @@
-// The store of a session: turns that could not be fetched are fetched again, by itself and when the server is back.
+// The session store: turns that could not be fetched are fetched again, periodically and when the server is back.
 
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import type { Event } from "../src/wire/types";
@@ -47,10 +47,10 @@ describe("older turns", () => {
     expect(store.earlier).toBe(0);
   });
 
-  it("that could not be had are fetched again, though nothing happens in the session", async () => {
+  it("are fetched again after a failure, even if nothing happens in the session", async () => {
     answer = () => Promise.reject(new TypeError("Failed to fetch"));
     const store = await opened();
-    expect(store.trouble).toMatch(/can't be reached/);
+    expect(store.trouble).toMatch(/can't reach/i);
     expect(store.earlier).toBe(2);
     const before = store.state;
     answer = () => transcript();
@@ -60,7 +60,7 @@ describe("older turns", () => {
     expect(store.state).not.toBe(before);
   });
 
-  it("that could not be had are fetched at once when the server is back, or when they are asked for", async () => {
+  it("are fetched immediately after a failure when the server is back, or on request", async () => {
     for (const back of ["retry", "loadEarlier"] as const) {
       answer = () => new Response("", { status: 500 });
       const store = await opened();
@@ -73,7 +73,7 @@ describe("older turns", () => {
     }
   });
 
-  it("that somebody went to are fetched with all after them, also by the server that is back", async () => {
+  it("that the user went to are fetched with all later ones, also after the server was away", async () => {
     const visible = Array.from({ length: 50 }, (_, index) => index + 1);
     answer = () => new Response(JSON.stringify({ seq: moment.snapshot.seq, revision: 0, turns: visible.slice(20).map((turn) => ({ ...moment.transcript[0], turn })) }));
     const { SessionStore } = await import("../src/state/store");
@@ -93,7 +93,7 @@ describe("older turns", () => {
     expect(store.earlier).toBe(4);
   });
 
-  it("of a turn that runs lose nothing of what comes while they are on their way, whatever became of the load before", async () => {
+  it("lose no events that arrive during the request, whatever happened to the previous request", async () => {
     const { message: _message, parts: _parts, ...info } = { ...moment.transcript[0], turn: 1, stop_reason: null, ended_at: null } as Record<string, unknown>;
     const message = { message_id: "m1", text: "q", at: "", attachments: [] };
     const session = { ...moment.snapshot.session, state: "processing", turns: [info], revision: 0 };
@@ -123,7 +123,7 @@ describe("older turns", () => {
     expect(store.state.turns[0]!.parts).toMatchObject([{ text: "HEAD TAIL x101 x102 x103 " }]);
   });
 
-  it("of a very long turn come when somebody asks for them", async () => {
+  it("of a very long turn are loaded on request", async () => {
     const { message: _message, parts: _parts, ...info } = { ...moment.transcript[0], turn: 1, stop_reason: null, ended_at: null } as Record<string, unknown>;
     const message = { message_id: "m1", text: "q", at: "", attachments: [] };
     const session = { ...moment.snapshot.session, state: "processing", turns: [info], revision: 0 };
@@ -147,14 +147,14 @@ describe("older turns", () => {
     const shown = store.state.turns[0]!;
     expect(shown.parts.map((part) => (part as unknown as { message: string }).message)).toEqual([1, 2, 3, 4, 5].map((number) => `step ${number}`));
     expect(shown).toMatchObject({ loaded: true, skipped: 0 });
-    // Whoever had all of it has all of it again after the connection was lost for long.
+    // A page that had loaded all of the turn has all of it again after a long disconnect.
     store.hear([{ ...snapshot, seq: 200 }]);
     await pass(50);
     expect(asked).toHaveLength(2);
     expect(store.state.turns[0]).toMatchObject({ loaded: true, skipped: 0 });
   });
 
-  it("are not taken as they were before a change that is known", async () => {
+  it("are not used if they are older than a known change", async () => {
     let reply: (answer: Response) => void = () => {};
     answer = () => new Promise((resolve) => (reply = resolve));
     const store = await opened();

@@ -1,4 +1,4 @@
-// One stream: it never waits for long, whatever the network does.
+// One stream: it reconnects quickly, whatever the network does.
 
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import { Stream, type StreamState } from "../src/wire/stream";
@@ -21,7 +21,7 @@ const pass = (ms: number) => vi.advanceTimersByTimeAsync(ms);
 const never = () => new Promise<Response>(() => {});
 
 describe("a stream", () => {
-  it("does not wait for an answer that does not come", async () => {
+  it("does not wait for a response that never arrives", async () => {
     server.answer = never;
     const stream = open();
     await pass(4_100);
@@ -32,7 +32,7 @@ describe("a stream", () => {
     stream.close();
   });
 
-  it("asks anew when it is nudged, unless it has only just asked", async () => {
+  it("reconnects when nudged, unless it connected a moment ago", async () => {
     server.answer = never;
     const stream = open();
     await pass(500);
@@ -48,7 +48,7 @@ describe("a stream", () => {
     stream.close();
   });
 
-  it("goes on where it was after an event that is in no log", async () => {
+  it("continues at its position after an event that is not in the log", async () => {
     const stream = open();
     await pass(100);
     server.streams[0]!.send({ type: "turn_end" }, "41");
@@ -61,7 +61,7 @@ describe("a stream", () => {
     stream.close();
   });
 
-  it("takes a gap in time for a sleep, and asks anew", async () => {
+  it("treats a gap in time as sleep, and reconnects", async () => {
     const stream = open();
     await pass(100);
     vi.setSystemTime(Date.now() + 25_000);
@@ -71,7 +71,7 @@ describe("a stream", () => {
     stream.close();
   });
 
-  it("tries every half second for the first minute without a server, and later often enough to be back in a second", async () => {
+  it("retries every half second for the first minute without a server, and later often enough to be back in a second", async () => {
     const tries: number[] = [];
     server.answer = () => (tries.push(Date.now()), Promise.reject(new TypeError("Failed to fetch")));
     const stream = open();
@@ -87,7 +87,7 @@ describe("a stream", () => {
     stream.close();
   });
 
-  it("asks at once when it is nudged between two tries", async () => {
+  it("reconnects immediately when nudged between two attempts", async () => {
     server.answer = () => Promise.reject(new TypeError("Failed to fetch"));
     const stream = open();
     await pass(90_000);

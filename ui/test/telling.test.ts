@@ -1,11 +1,11 @@
-// What the service worker does when a notification is pressed.
+// What the service worker does when a notification is clicked.
 
 import { afterEach, describe, expect, it, vi } from "vitest";
 import SCRIPT from "../public/telling.js?raw";
 
 afterEach(() => vi.unstubAllGlobals());
 
-/** What happened in each of these windows, and which were opened. */
+/** What happened in each window, and which windows were opened. */
 async function pressed(...urls: string[]): Promise<string[]> {
   const done: string[] = [];
   const windows = urls.map((url) => ({ url, postMessage: ({ path }: { path: string }) => void done.push(`${url} goes to ${path}`), focus: () => void done.push(`${url} is seen`) }));
@@ -19,12 +19,12 @@ async function pressed(...urls: string[]): Promise<string[]> {
   return done;
 }
 
-describe("a notification that is pressed", () => {
-  it("leads a tab of the page to the session", async () => {
+describe("a clicked notification", () => {
+  it("opens the session in a tab of the page", async () => {
     expect(await pressed("http://h/inbox")).toEqual(["http://h/inbox goes to /s/a", "http://h/inbox is seen"]);
   });
 
-  it("leads no other tab of the server anywhere", async () => {
+  it("does not navigate other tabs of the server", async () => {
     expect(await pressed("http://h/api/docs", "http://h/page/icon.svg", "http://h/")).toEqual(["http://h/ goes to /s/a", "http://h/ is seen"]);
     expect(await pressed("http://h/api/docs")).toEqual(["opened /s/a"]);
     expect(await pressed()).toEqual(["opened /s/a"]);

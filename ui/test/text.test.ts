@@ -1,4 +1,4 @@
-// Growing text as blocks, and differences between texts: what is shown in pieces is what was written.
+// Growing text as blocks, and diffs between texts: the pieces together are the original text.
 
 import { describe, expect, it } from "vitest";
 import { grow, NOTHING, shown as toShow, codeOf, type Blocks } from "../src/text/blocks";
@@ -44,12 +44,12 @@ describe("blocks", () => {
     for (const step of [1, 2, 3, 7, 50]) expect(shown(letterByLetter(ARTICLE, step))).toEqual(whole);
   });
 
-  it("find code in the middle, with its language", () => {
+  it("find code inside text, with its language", () => {
     const code = shown(grow(NOTHING, ARTICLE)).find((block) => block.kind === "code")!;
     expect(code).toEqual({ kind: "code", raw: "def f():\n    return 1", lang: "python" });
   });
 
-  it("settle what is long, so that a step stays cheap", () => {
+  it("settle long text, so that each step stays cheap", () => {
     const words = Array.from({ length: 20_000 }, (_, index) => `w${index} `).join("");
     const blocks = letterByLetter(words, 997);
     expect([...blocks.settled, ...blocks.tail].map((block) => block.raw).join("")).toBe(words);
@@ -80,19 +80,19 @@ describe("blocks", () => {
 
   const everyWay = (text: string) => [grow(NOTHING, text), letterByLetter(text, 1), letterByLetter(text, 7)];
 
-  it("know code by tildes whatever stands behind them", () => {
+  it("recognize code fenced by tildes, whatever follows them", () => {
     for (const blocks of everyWay("before\n\n~~~ a`b\ncode\n~~~\n\nafter")) {
       expect(shown(blocks).map((block) => [block.kind, block.raw])).toEqual([["markdown", "before"], ["code", "code"], ["markdown", "after"]]);
     }
   });
 
-  it("take any end of a line", () => {
+  it("accept any line ending", () => {
     for (const blocks of everyWay("one\r\n\r\n```js\r\nx = 1\r\n```\r\n\r\n- a\r\n- b\r\n\r\nend\r\n")) {
       expect(shown(blocks).map((block) => block.raw)).toEqual(["one", "x = 1", "- a\n- b", "end"]);
     }
   });
 
-  it("neither lose nor double what the lexer leaves out", () => {
+  it("neither lose nor repeat text that the lexer skips", () => {
     const text = "See [1] here.\n\n[1]: https://a.example\n\nMiddle.\n\n[1]: https://b.example\n\nThen.\n\n```\ncode\n```\n\n[1]: https://c.example\n\nLast.";
     for (const blocks of everyWay(text)) {
       const raws = toShow(blocks).map((block) => block.raw).join("\n");
@@ -100,14 +100,14 @@ describe("blocks", () => {
     }
   });
 
-  it("know where a link leads though that is said in another block", () => {
+  it("resolve a link defined in another block", () => {
     const blocks = toShow(grow(NOTHING, "See [the page][1].\n\nNo link.\n\n[1]: https://a.example\n"));
     expect(blocks.map((block) => [block.raw.trim(), block.links])).toEqual([["See [the page][1].", "[1]: https://a.example"], ["No link.", undefined]]);
   });
 });
 
 describe("difference", () => {
-  it("says what was added and taken out", () => {
+  it("shows added and removed lines", () => {
     const lines = difference("a\nb\nc\n", "a\nx\nc\nd\n");
     expect(lines.map((line) => [line.kind, line.text])).toEqual([
       ["same", "a"],
@@ -119,7 +119,7 @@ describe("difference", () => {
     expect(counts(lines)).toEqual({ added: 2, removed: 1 });
   });
 
-  it("has the numbers of the file where a change in it is placed", () => {
+  it("has the file's line numbers if the position of the change is known", () => {
     const diffs = [
       { path: "a", old_text: "one\n", new_text: "one\ntwo\nthree\n", line: 10 },
       { path: "b", old_text: null, new_text: "new\n" },
@@ -132,7 +132,7 @@ describe("difference", () => {
     expect(at(2).map((line) => [line.kind, line.old, line.new])).toEqual([["removed", 20, undefined], ["added", undefined, 22]]);
   });
 
-  it("gives the new text back from its lines", () => {
+  it("restores the new text from its lines", () => {
     let random = 7;
     const next = (below: number) => (random = (random * 1103515245 + 12345) % 2147483648) % below;
     for (let round = 0; round < 200; round++) {
@@ -149,14 +149,14 @@ describe("difference", () => {
     }
   });
 
-  it("folds what did not change", () => {
+  it("folds unchanged lines", () => {
     const text = Array.from({ length: 100 }, (_, index) => `line ${index}`).join("\n");
     const lines = difference(text, text + "\nmore");
     expect(lines[0]).toEqual({ kind: "gap", text: "97 lines" });
     expect(lines.length).toBe(5);
   });
 
-  it("stays bounded where everything changed", () => {
+  it("stays bounded if everything changed", () => {
     const before = Array.from({ length: 5000 }, (_, index) => `a${index}`).join("\n");
     const after = Array.from({ length: 5000 }, (_, index) => `b${index}`).join("\n");
     expect(counts(difference(before, after))).toEqual({ added: 5000, removed: 5000 });

@@ -1,4 +1,4 @@
-// What is said of a tool that was not done, and how long one worked.
+// Texts for tools that did not run, and how long a tool ran.
 
 import { expect, test } from "vitest";
 import { changes, describe as describeTool, isFailed, took } from "../src/text/tool";
@@ -19,25 +19,25 @@ const EDIT: ToolPart = {
   diff: [{ path: "/w/a.py", old_text: "one", new_text: "two" }],
 };
 
-test("waiting for a person is not working", () => {
+test("time spent waiting for a person does not count", () => {
   expect(took(EDIT)).toBe(1000);
   expect(took({ ...EDIT, waited_ms: 90_000 })).toBe(0);
 });
 
-test("a denied edit is denied, changed nothing and did not fail", () => {
+test("a denied edit is shown as denied, with no changes and no failure", () => {
   const denied: ToolPart = { ...EDIT, status: "failed", is_error: true, outcome: "denied" };
   expect(describeTool(denied, "/w")).toEqual({ verb: "Denied", subject: "a.py", code: true });
   expect([isFailed(denied), changes(denied), took(denied)]).toEqual([false, [], null]);
   expect(describeTool({ ...denied, kind: "other", input: null, diff: undefined }, "/w").subject).toBe("Edit a.py");
 });
 
-test("an edit that failed changed nothing either", () => {
+test("a failed edit shows no changes either", () => {
   expect(changes(EDIT)).toHaveLength(1);
   expect(changes({ ...EDIT, status: "failed" })).toEqual([]);
   expect(isFailed({ ...EDIT, status: "failed" })).toBe(true);
 });
 
-test("a sub-agent that was denied was not delegated to", () => {
+test("a denied sub-agent is not shown as delegated", () => {
   const agent: ToolPart = { ...EDIT, name: "Agent", kind: "other", input: { description: "Review", subagent_type: "critic" }, status: "failed" };
   expect(describeTool({ ...agent, outcome: "denied" }, "/w")).toEqual({ verb: "Denied", subject: "Review", code: false });
   expect(describeTool(agent, "/w").verb).toBe("Delegated to critic");

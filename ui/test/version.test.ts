@@ -1,4 +1,4 @@
-// Whether the page is still the server's.
+// Whether the page is still the one the server has.
 
 import { afterEach, describe, expect, it, vi } from "vitest";
 import { compare, NotLoaded, ofThisBuild, Outdated } from "../src/shell/version";
@@ -9,13 +9,13 @@ const answers = (text: string, ok = true) => vi.stubGlobal("fetch", async () => 
 afterEach(() => vi.unstubAllGlobals());
 
 describe("the page", () => {
-  it("is another when the server has one of other sources", async () => {
+  it("is outdated if the server's was built from other sources", async () => {
     answers(DIGEST + "\n");
     expect(await compare("a".repeat(12))).toBe("same");
     expect(await compare("b".repeat(12))).toBe("other");
   });
 
-  it("is taken as it is where that can't be known", async () => {
+  it("counts as current if that can't be determined", async () => {
     answers("<!doctype html>");
     expect(await compare("b".repeat(12))).toBe("same");
     answers(DIGEST, false);
@@ -24,7 +24,7 @@ describe("the page", () => {
     expect(await compare("b".repeat(12))).toBe("away");
   });
 
-  it("loads its parts only where they fit", async () => {
+  it("loads only parts of its own build", async () => {
     answers(DIGEST);
     const load = vi.fn(async () => "part");
     expect(await ofThisBuild(load, "a".repeat(12))).toBe("part");

@@ -1,6 +1,7 @@
-"""Names of hosts and origins, as headers and settings have them: read strictly, so that no two readers differ.
+"""Parses host names and origins in headers and settings. Strict, so that two parsers can't disagree.
 
-Above: the guard, which reads headers, and the configuration. Below: nothing of ours.
+Above: the HTTP guard, which checks headers; the configuration, the command line and the server. Below: only the
+standard library.
 """
 
 import re
@@ -13,7 +14,7 @@ _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
 def host_name(host: str) -> str | None:
-    """What a `Host` header names, without its port and in small letters; None if it names no host."""
+    """The host of a `Host` header, in lower case and without port; None if it is not valid."""
     found = _HOST.fullmatch(host.lower())
     if found is None or int(found[3] or 0) > MAX_PORT:
         return None
@@ -26,12 +27,12 @@ def host_name(host: str) -> str | None:
 
 
 def host_of(text: str) -> str | None:
-    """The same for a host as a person writes it: an IPv6 address needs no brackets."""
+    """Like `host_name`, for a host typed by a person: an IPv6 address needs no brackets."""
     return host_name(text) or host_name(f"[{text}]")
 
 
 def is_loopback(host: str) -> bool:
-    """Whether an address, or the name `localhost`, can be reached on this machine only."""
+    """Whether this is `localhost` or a loopback address, reachable only from this machine."""
     if host.lower() == "localhost":
         return True
     try:
@@ -41,7 +42,7 @@ def is_loopback(host: str) -> bool:
 
 
 def is_every_address(host: str) -> bool:
-    """Whether this means every address of the machine, as 0.0.0.0 does."""
+    """Whether this means all addresses of the machine, as 0.0.0.0 does."""
     try:
         return ip_address(host).is_unspecified
     except ValueError:
@@ -49,7 +50,7 @@ def is_every_address(host: str) -> bool:
 
 
 def is_origin(text: str) -> bool:
-    """Whether this is an origin as a browser writes it: scheme, host, and the port where it is not the usual one."""
+    """Whether this is an origin as browsers send it: scheme, host, and the port unless it is the default."""
     try:
         parts = urlsplit(text)
         usual = _DEFAULT_PORTS.get(parts.scheme)

@@ -1,4 +1,7 @@
-"""What a person's words mean: an answer to a prompt, a value of an option, a title out of a message. Pure."""
+"""Interprets what people send: answers to prompts, values of options, titles taken from messages. Pure.
+
+Above: session.py, turns.py, history.py, and imports. Below: the session's state and events.
+"""
 
 from typing import Any
 
@@ -9,10 +12,11 @@ from perdure.core.state import Session
 
 TITLE_LENGTH = 80
 REPORTED = ("available_commands", "background_tasks")
-"""What an agent reports in the same way as its settings, and nobody can set."""
+"""Reported by agents like options, but can't be set."""
 
 
 def read_answer(prompt: ev.PendingPrompt, command: cmd.AnswerPrompt) -> tuple[Any, dict[str, Any]]:
+    """The outcome and the answer to deliver. Raises Refused if the answer doesn't fit the prompt."""
     if command.cancel:
         return "cancelled", {"cancel": True}
     if prompt.kind == "question":
@@ -21,7 +25,7 @@ def read_answer(prompt: ev.PendingPrompt, command: cmd.AnswerPrompt) -> tuple[An
             raise Refused("invalid", f"This is a question: send answers for {', '.join(known)}, or cancel.")
         strange = [key for key in command.answers if key not in known]
         if strange or not command.answers:
-            raise Refused("invalid", f"Answers must be given for {', '.join(known)}.")
+            raise Refused("invalid", f"Send answers for {', '.join(known)}, and for nothing else.")
         return "answered", {"answers": command.answers}
     for option in prompt.options:
         if option.option_id == command.option_id:
@@ -37,8 +41,8 @@ def read_answer(prompt: ev.PendingPrompt, command: cmd.AnswerPrompt) -> tuple[An
 
 
 def check_choice(state: Session, config_id: str, value: Any) -> None:
-    """Raises Refused if the agent is known to have no such setting or not to know the value. One that has not run yet
-    has told nothing: then it decides itself."""
+    """Raises Refused if the agent has no such option, or doesn't accept the value. An agent that has not run yet has
+    not reported its options, so everything is accepted here, and the agent decides later."""
     allowed: dict[str, list[Any]] = {}
     for option in state.config_options or []:
         allowed[str(option.get("id"))] = _values(option)
@@ -58,7 +62,7 @@ def check_choice(state: Session, config_id: str, value: Any) -> None:
 
 
 def _values(option: dict[str, Any]) -> list[Any]:
-    """The values of a config option, whether its list is flat or grouped; empty if it has none."""
+    """The values of a config option, from a flat or grouped list; empty if it has none."""
     values: list[Any] = []
     for entry in option.get("options") or []:
         if "options" in entry:
@@ -69,7 +73,7 @@ def _values(option: dict[str, Any]) -> list[Any]:
 
 
 def title_of(text: str) -> str:
-    """The first line that says something, cut at a word."""
+    """The first non-blank line, cut at a word boundary."""
     line = next((line.strip() for line in text.splitlines() if line.strip()), "")
     if len(line) <= TITLE_LENGTH:
         return line

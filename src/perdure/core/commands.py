@@ -1,15 +1,19 @@
-"""Commands: what people, programs and clocks ask of a session. Imperative; each may be refused."""
+"""Commands: what people, programs and timers request of a session. Each may be refused.
+
+Above: verbs, placement, timers and runners make them. Below: session.py decides on them. docs/sessions.md lists them
+with the first paragraph of their docstrings.
+"""
 
 from typing import Any, Literal
 
 from msgspec import Struct
 
-from perdure.core.observations import Told
+from perdure.core.observations import TranscriptShortened
 from perdure.core.permissions import Rule
 
 
 class CreateSession(Struct, frozen=True, kw_only=True):
-    """Make a session. Not in the table: there is nothing yet that could refuse it."""
+    """Create a session. Not in the table, because there is no session yet that could refuse it."""
 
     session_id: str
     project: str | None
@@ -21,19 +25,20 @@ class CreateSession(Struct, frozen=True, kw_only=True):
     model: str | None = None
     mode: str | None = None
     config: dict[str, Any] = {}
-    """Other options of the agent, by their ids."""
+    """Other options of the agent, by id."""
     choices: dict[str, dict[str, Any]] = {}
-    """Model, mode and config of other agents that the session may come back to."""
+    """Model, mode and config of other agents, for when the session switches to them."""
     parent: str | None = None
     forked_from: dict[str, Any] | None = None
     permissions: tuple[Rule, ...] = ()
     single_shot: bool = False
     imported_at: str = ""
-    """When it was taken in, if it comes from elsewhere."""
+    """When it was imported; empty if it was not."""
 
 
 class SubmitMessage(Struct, frozen=True, kw_only=True):
-    """Start a turn with this message; if one runs, be refused, wait for its end, or interrupt it."""
+    """Start a turn with this message. If a turn is active, `when_busy` says whether to reject the message, queue it, or
+    interrupt the turn."""
 
     message_id: str
     text: str
@@ -44,7 +49,7 @@ class SubmitMessage(Struct, frozen=True, kw_only=True):
 
 
 class EditMessage(Struct, frozen=True, kw_only=True):
-    """Give the message of a turn another text. `revision`: only if the history was not changed since."""
+    """Change the text of a turn's message. With `revision`: only if the history has not changed since."""
 
     turn: int
     message_id: str
@@ -53,14 +58,14 @@ class EditMessage(Struct, frozen=True, kw_only=True):
 
 
 class Rewind(Struct, frozen=True, kw_only=True):
-    """Drop this turn and all after it from the visible history."""
+    """Remove this turn and all later ones from the visible history."""
 
     turn: int
     revision: int | None = None
 
 
 class RetryTurn(Struct, frozen=True, kw_only=True):
-    """Rewind, then send this message, fresh."""
+    """Rewind, then send this message with a restarted context."""
 
     turn: int
     message_id: str
@@ -71,26 +76,26 @@ class RetryTurn(Struct, frozen=True, kw_only=True):
 
 
 class EditQueuedMessage(Struct, frozen=True):
-    """Give a message that waits another text; its place in the queue stays."""
+    """Change the text of a queued message. It keeps its place in the queue."""
 
     message_id: str
     text: str
 
 
 class UnqueueMessage(Struct, frozen=True):
-    """Take back a message that waits."""
+    """Withdraw a queued message."""
 
     message_id: str
 
 
 class AbortTurn(Struct, frozen=True):
-    """Interrupt the running turn. Again: nothing more happens."""
+    """Interrupt the running turn, or end a wait for a usage limit. Repeating it has no effect."""
 
     reason: Literal["person", "interrupt", "turn_timeout", "turn_limit", "silence"] = "person"
 
 
 class EndSession(Struct, frozen=True):
-    """Stop, close, replace, or end by a timer: they differ in the words that are kept."""
+    """End the session: stopped or closed by a person, replaced, or timed out. `status` and `reason` say which."""
 
     status: Literal["completed", "stopped", "timed-out", "failed"]
     reason: str
@@ -116,7 +121,7 @@ class SetConfig(Struct, frozen=True):
 
 
 class UpdateSession(Struct, frozen=True, kw_only=True):
-    """Change what people keep about a session."""
+    """Change the title, summary, labels or archived flag."""
 
     title: str | None = None
     summary: str | None = None
@@ -125,13 +130,13 @@ class UpdateSession(Struct, frozen=True, kw_only=True):
 
 
 class DetachAgent(Struct, frozen=True):
-    """End the process, keep the session: it comes back with the next message."""
+    """End the process but not the session. The next message starts a new process."""
 
     reason: str
 
 
 class ExpireTurnClock(Struct, frozen=True):
-    """A turn showed no sign of life for too long, ran for too long, or was silent for too long."""
+    """The turn has reached a limit: it was inactive, silent or running for too long."""
 
     clock: Literal["turn_timeout", "turn_limit", "silence"]
     turn: int
@@ -140,7 +145,7 @@ class ExpireTurnClock(Struct, frozen=True):
 
 
 class PrepareLaunch(Struct, frozen=True, kw_only=True):
-    """Record a launch before anything is spawned."""
+    """Record a launch before its process is started."""
 
     launch_id: str
     agent: str
@@ -148,28 +153,29 @@ class PrepareLaunch(Struct, frozen=True, kw_only=True):
     native_session_id: str | None
     workdir_id: str
     fingerprint: str
-    told: Told | None = None
-    """What became of a history that was too long, if the running turn's message is sent with the launch."""
+    shortened: TranscriptShortened | None = None
+    """How a long history was shortened, if the running turn's message is sent with the launch."""
 
 
 class BeginAnew(Struct, frozen=True):
-    """The running turn, which has no process yet, can't go on in its agent's own session after all: tell it all."""
+    """Replay the conversation in the running turn, which has no process yet: its native session can't be resumed after
+    all."""
 
     reason: str
 
 
 class BeginTurn(Struct, frozen=True):
-    """Begin the turn of an accepted message, planned from the facts of this moment. From the session's owner only."""
+    """Begin the turn of an accepted message, with a plan based on current facts. Only the session's owner sends it."""
 
 
 class EndWait(Struct, frozen=True):
-    """The moment has come until which a turn was put off: go on with what waits, or with `text`."""
+    """A usage limit has reset: continue with the next queued message, or else send `text`."""
 
     text: str
 
 
 class GiveUpTurn(Struct, frozen=True, kw_only=True):
-    """The turn has no process and gets none: it was aborted first, or no agent can be started for it."""
+    """Fail a turn that gets no process: it was aborted before one started, or no agent can be started for it."""
 
     code: str
     message: str

@@ -1,8 +1,7 @@
-"""Compaction: a finished turn's runs of deltas made into one event each, without losing a position.
+"""Compaction: joins runs of text deltas of a finished turn into one event each, and preserves every position.
 
-Above: the compactor asks for it when a turn has ended, stores keep the outcome and serve positions inside a run.
-Below: nothing. It is not where anything is kept, and it never joins across a block, a turn or another event:
-the text that a reader puts together is the same before and after.
+Above: the compactor runs it after a turn; stores save the result and serve positions inside a run. Below: nothing.
+It never joins across a block, a turn or another event, so readers assemble the same text before and after.
 """
 
 from collections.abc import Iterable, Sequence
@@ -14,12 +13,12 @@ from msgspec import Struct
 from perdure.core.events import DELTA_TYPES
 
 JOINED_MAX_BYTES = 256 * 1024
-"""A joined event is one frame on the wire; a longer run becomes several."""
+"""A joined event is sent as one frame, so a longer run becomes several events."""
 
 
 class Joined(Struct, frozen=True):
-    """A run of deltas of one block, made into one event. `cuts` are the lengths, in characters of the delta, of the
-    events it was made from, so that a position inside the run can still be served."""
+    """A run of deltas of one block, joined into one event. `cuts` are the lengths of the original deltas in characters,
+    so that a position inside the run can still be served."""
 
     first_seq: int
     seq: int
@@ -28,7 +27,7 @@ class Joined(Struct, frozen=True):
 
 
 class Row(Protocol):
-    """What compaction reads of a stored event."""
+    """The fields of a stored event that compaction reads."""
 
     @property
     def seq(self) -> int: ...
@@ -44,20 +43,20 @@ class Row(Protocol):
     def cuts(self) -> Sequence[int]: ...
 
 
-# Bodies are read as plain objects, not as the event types, so that fields of a newer version are kept.
+# Bodies are decoded as plain objects, not as event types, so that fields of a newer version survive.
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 def leave_out(body: bytes, n: int) -> bytes:
-    """The same event with the first n characters of its delta left out."""
+    """The event without the first n characters of its delta."""
     event = _decode(body)
     event["delta"] = event["delta"][n:]
     return _encode(event)
 
 
 def part_of_run(body: bytes, first_seq: int, cuts: Sequence[int], after: int, upto: int | None) -> bytes:
-    """What a joined event says of the numbers > after and <= upto."""
+    """The part of a joined event with numbers in (after, upto]."""
     begin = sum(cuts[: max(0, after + 1 - first_seq)])
     if upto is None or upto >= first_seq + len(cuts) - 1:
         return leave_out(body, begin)
@@ -67,14 +66,13 @@ def part_of_run(body: bytes, first_seq: int, cuts: Sequence[int], after: int, up
 
 
 class Joiner:
-    """Finds the runs of neighbouring deltas in events that come in order, a few at a time. What is alone stays as it
-    is."""
+    """Finds runs of adjacent deltas in events that arrive in order, in batches. A single delta is not changed."""
 
     def __init__(self) -> None:
         self._run: _Run | None = None
 
     def take(self, rows: Iterable[Row]) -> list[Joined]:
-        """The runs that are over with these events."""
+        """The runs that these events complete."""
         runs: list[Joined] = []
         for row in rows:
             if self._run is not None and self._run.take(row):
@@ -95,7 +93,7 @@ def _may_be_joined(row: Row) -> bool:
 
 
 class _Run:
-    """Deltas of one block that follow each other."""
+    """Consecutive deltas of one block."""
 
     def __init__(self, row: Row) -> None:
         self._first = row
@@ -117,7 +115,7 @@ class _Run:
         self._count += 1
 
     def take(self, row: Row) -> bool:
-        """Whether this event goes on where the run stands; if so it is now part of it."""
+        """Add the event if it continues the run. Returns whether it was added."""
         if not _may_be_joined(row) or row.first_seq != self._last.seq + 1:
             return False
         if row.type != self._first.type or row.turn != self._first.turn:
@@ -133,6 +131,6 @@ class _Run:
     def joined(self) -> list[Joined]:
         if self._count == 1:
             return []
-        # The last event's other fields (its time above all) are kept, as the joined one carries its number.
+        # The joined event has the number of the last one, so it also takes its other fields, above all its time.
         body = _encode({**self._event, "delta": "".join(self._deltas)})
         return [Joined(self._first.first_seq, self._last.seq, body, self._cuts)]

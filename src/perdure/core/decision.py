@@ -1,4 +1,7 @@
-"""Events in the making: what a decision is made from, and what it leads to. Pure."""
+"""A decision: the values it is based on (`World`), and the events it collects (`Decision`). Pure.
+
+Above: the machine's handlers (session.py, observe.py, turns.py, history.py). Below: evolve.py.
+"""
 
 from collections.abc import Mapping, Set
 from typing import Literal
@@ -9,61 +12,68 @@ from perdure.core import events as ev
 from perdure.core.evolve import evolve
 from perdure.core.permissions import Rule
 from perdure.core.resume import AgentFacts
-from perdure.core.state import Given, Session, Turn, WaitsFor, fork
+from perdure.core.state import IssuedNativeSession, Session, Turn, WaitsFor, fork
 
 _OF_A_TURN = (ev.UserMessage, ev.TurnStart, ev.TurnEnd, ev.ContextFallback, ev.HistoryShortened)
 
 
 class World(Struct, frozen=True):
-    """What the machine can't know, gathered before the decision and passed as values."""
+    """Everything outside the session that a decision depends on, gathered beforehand and passed as values."""
 
     now: str
     facts: Mapping[str, AgentFacts] = {}
-    """By name, the agents that this decision may start a turn with."""
+    """By name: the agents with which this decision may start a turn."""
     rules: tuple[Rule, ...] = ()
     scope: Literal["all", "agent"] = "all"
-    given_twice: Set[tuple[str, str]] = frozenset()
-    """(program, native session id) of those that were given out more than once."""
+    issued_twice: Set[tuple[str, str]] = frozenset()
+    """(program, native session id) of ids that an agent issued more than once."""
     waits_for: WaitsFor | None = None
-    """Why no turn may begin in this step; None: an accepted message begins at once."""
+    """Why no turn may begin in this step. None: the turn of an accepted message begins immediately."""
 
 
 class Decision:
-    """Events in the making: each is stamped and evolved at once, so that the next decision sees it."""
+    """Collects events. Each is stamped and applied to `state` when it is emitted, so later code sees its effect."""
 
     def __init__(self, state: Session, world: World) -> None:
         self.state = fork(state)
         self.world = world
         self.events: list[ev.Event] = []
         self.turns: dict[int, Turn] = {}
-        """Those whose public record these events change."""
-        self.given: list[Given] = []
-        """Native sessions that agents begin with these events."""
+        """The turns whose public record these events change."""
+        self.issued: list[IssuedNativeSession] = []
+        """Native session ids that agents issue with these events."""
         self.counted = True
-        """Whether what these turns have cost was spent here."""
+        """Whether the cost of these turns counts in this session."""
 
     def emit(self, event: ev.Event) -> None:
         event.at = self.world.now
         self.adopt(event)
 
     def adopt(self, event: ev.Event) -> None:
-        """Take an event that happened at a time of its own."""
+        """Add an event that keeps its original time."""
         event.session_id = self.state.id
         self.events.append(event)
-        if (native := _given(self.state, event)) is not None:
-            self.given.append(native)
+        if (native := _issued(self.state, event)) is not None:
+            self.issued.append(native)
         evolve(self.state, event)
         if isinstance(event, _OF_A_TURN) and self.state.turn is not None:
             self.turns[self.state.turn.turn] = self.state.turn
 
 
-def _given(state: Session, event: ev.Event) -> Given | None:
-    """The id of a native session that an agent gives out with this event. One that opens a session again, or says more
-    of it, has given its id out before."""
+def check_target(name: str, before: str, after: str, targets: tuple[str, ...]) -> None:
+    """Reject a step that leads to a phase that its table does not list, before it is stored. Tests and docs rely on the
+    tables."""
+    if after not in targets:
+        raise RuntimeError(f"Bug: {name} led from {before} to {after}, but its table lists {', '.join(targets)}.")
+
+
+def _issued(state: Session, event: ev.Event) -> IssuedNativeSession | None:
+    """The native session id that an agent issues with this event. None if it reopens a session, or reports more about
+    an open one: that id was issued before."""
     attached = state.attached
     if not isinstance(event, ev.AgentAttached) or attached is None or attached.launch_id != event.launch_id:
         return None
     native = event.native_session_id
     if native is None or native == attached.native_session_id:
         return None
-    return Given(attached.fingerprint, native, attached.agent)
+    return IssuedNativeSession(attached.fingerprint, native, attached.agent)

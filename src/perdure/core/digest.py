@@ -1,8 +1,8 @@
-"""A conversation made to fit: the latest turns verbatim, older ones in short form, the oldest left out; then results of
-tools, the latest first, each with its beginning and its end. Deterministic: the same turns and the same budget always
-give the same text.
+"""Fits a conversation into a token budget. The newest turns are verbatim, older ones shortened, the oldest left out.
+Results of tools get a share of the budget, newest first; long results are cut to their start and end. Deterministic:
+the same turns and budget always give the same text.
 
-Above: transcript.py. Below: the entries of transcript_text.py. Bounded by tokens, not by events or turns.
+Above: transcript.py. Below: the entries of transcript_text.py.
 """
 
 from collections.abc import Iterable, Sequence
@@ -16,25 +16,25 @@ from perdure.core.transcript_text import Entry, Role
 DEFAULT_TOKENS = 100_000
 MIN_TOKENS = 200
 PART_OF_CONTEXT = 2
-"""A history may fill this part (one half) of what the agent can hold; the rest is for the turn itself."""
+"""A history may fill 1/PART_OF_CONTEXT of the agent's context window; the rest is for the turn itself."""
 VERBATIM_SHARE = 0.7
 RESULTS_SHARE = 0.25
-"""Results of tools get this part of the room, and what they do not use is left to the words."""
+"""The share of the budget reserved for results of tools. Text may use what they don't need."""
 RESULT_TOKENS = 2_000
 LEAST_RESULT_TOKENS = 50
-"""One result gets no more than the first; with less room than the second it is left out."""
+"""The maximum for one result, and the minimum room below which a result is left out."""
 ENTRY_TOKENS = 16
-"""What the tags around an entry cost."""
+"""The cost of the tags around an entry."""
 USER_CHARS = 400
 ANSWER_CHARS = 300
 TOOL_LINES = 8
 TOOL_CHARS = 120
 QUOTE = "| "
-"""Before each line of a result: so nothing in it can pass for a word of the agent, or for another tool."""
+"""Precedes each line of a result, so that it can't pass for text of the agent or for another tool."""
 
 
 class Piece(NamedTuple):
-    """A part of what was said. Of a tool it is the line that names it, with what came of it."""
+    """A part of an entry: text, or the line that names a tool, with the tool's result."""
 
     text: str
     is_tool: bool = False
@@ -42,7 +42,7 @@ class Piece(NamedTuple):
 
 
 class Said(NamedTuple):
-    """One thing that was said, before it is made to fit."""
+    """One message or answer, before it is shortened."""
 
     role: Role
     turn: int
@@ -52,11 +52,11 @@ class Said(NamedTuple):
 
     @property
     def text(self) -> str:
-        """Words and tools, without results."""
+        """Text and tool lines, without results."""
         return self.told({})
 
     def told(self, results: dict[int, str]) -> str:
-        """The same with these results, by the number of their piece."""
+        """Text and tool lines with these results, by the index of their piece."""
         if self.role == "user":
             return self.pieces[0].text
         texts = []
@@ -67,7 +67,7 @@ class Said(NamedTuple):
         return "".join(texts).strip("\n")
 
     def entry(self, results: dict[int, str] | None = None) -> Entry:
-        """The entry of the transcript; without any results if None is given."""
+        """The transcript entry with these results. None: without results, and without a note about missing ones."""
         if results is None:
             return Entry(self.role, self.turn, self.agent, self.text, self.note)
         missing = sum(bool(piece.result) for piece in self.pieces) - len(results)
@@ -83,7 +83,7 @@ class Shortened(Struct, frozen=True):
 
 
 def tokens_of(text: str) -> int:
-    """An estimate that is rather too high: four letters are a token in English, one in most other scripts."""
+    """An estimate, on the high side: four ASCII characters per token, one for any other character."""
     if text.isascii():
         return len(text) // 4 + 1
     narrow = sum(character < "\x80" for character in text)
@@ -91,13 +91,13 @@ def tokens_of(text: str) -> int:
 
 
 def budget(configured: int | None, context_size: int | None, times_shortened: int) -> int:
-    """How many tokens of history an agent is told at most: a quarter of that each time that it was too much."""
+    """The maximum number of history tokens for an agent. It is quartered each time that the history was too long."""
     whole = configured or (context_size or 0) // PART_OF_CONTEXT or DEFAULT_TOKENS
     return max(MIN_TOKENS, whole >> (2 * times_shortened))
 
 
 def shorten(said: Sequence[Said], limit_tokens: int) -> Shortened:
-    """All of it if it fits, else the most of it that does: first the words, then what tools gave."""
+    """The whole conversation if it fits, otherwise as much as fits: first the text, then results of tools."""
     share = int(limit_tokens * RESULTS_SHARE)
     wanted = sum(min(len(piece.result) // 4, RESULT_TOKENS) for one in said for piece in one.pieces)
     short = _shorten_words(said, limit_tokens - min(wanted, share))
@@ -110,7 +110,7 @@ def shorten(said: Sequence[Said], limit_tokens: int) -> Shortened:
 
 
 def _results(said: Sequence[Said], room_tokens: int) -> tuple[dict[tuple[Role, int], dict[int, str]], int]:
-    """The tools' results that fit, by role, turn and piece, and what they cost: the newest first."""
+    """The results of tools that fit, chosen newest first, by role, turn and piece; and their cost in tokens."""
     found: dict[tuple[Role, int], dict[int, str]] = {}
     spent = 0
     for one in reversed(said):
@@ -126,7 +126,7 @@ def _results(said: Sequence[Said], room_tokens: int) -> tuple[dict[tuple[Role, i
 
 
 def fit(text: str, limit_tokens: int) -> str:
-    """A result, quoted. Of a long one its beginning and its end, with how much is left out."""
+    """A quoted result. A long one is cut to its start and end, with a note of how much is left out."""
     told = _quoted(text) if len(text) <= 4 * limit_tokens else None
     half = min(2 * limit_tokens, len(text) // 2)
     while told is None or (tokens_of(told) > limit_tokens and half > 1):
@@ -156,7 +156,7 @@ def _shorten_words(said: Sequence[Said], limit_tokens: int) -> Shortened:
         if verbatim + cost <= limit_tokens * VERBATIM_SHARE and spent + cost <= limit_tokens:
             verbatim += cost
         else:
-            # The newest may keep what room there is; of older ones a few lines say enough.
+            # The newest turn gets all available room; for older turns a few lines are enough.
             room = limit_tokens * VERBATIM_SHARE / cost if not told else 0
             entries = [_digest(one, int(room * len(one.text))) for one in group]
             cost = _cost(entries)
@@ -171,7 +171,7 @@ def _shorten_words(said: Sequence[Said], limit_tokens: int) -> Shortened:
 
 
 def note_of(short: Shortened) -> str:
-    """What the agent is told of what it is not told; empty if it is told all."""
+    """The note that tells the agent what was shortened or left out; empty if nothing was."""
     words = shortened_words(short.digested, short.left_out)
     if not words:
         return ""
@@ -188,7 +188,7 @@ def shortened_words(digested: Sequence[int], left_out: Sequence[int]) -> str:
 
 
 def in_words(turns: Iterable[int]) -> str:
-    """For people: `turn 3 is`, `turns 1 to 4 and 7 are`."""
+    """`turn 3 is`, or `turns 1 to 4 and 7 are`."""
     numbers = sorted(turns)
     ranges: list[list[int]] = []
     for number in numbers:
@@ -210,7 +210,7 @@ def _cost(entries: Sequence[Entry]) -> int:
 
 
 def _digest(said: Said, room_chars: int) -> Entry:
-    """Its beginning and its end, and its tools; as much as there is room for, and in any case a little."""
+    """The start and end of the text, and the tools: as much as fits, but at least a few lines."""
     entry = said.entry()
     if said.role == "user":
         limit = max(USER_CHARS, room_chars)

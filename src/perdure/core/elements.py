@@ -1,19 +1,19 @@
-"""The elements of a JSON array, one by one: an array of millions is never in memory as values. Pure.
+"""Splits a JSON array into its elements, one by one, so that a huge array is never decoded in one piece. Pure.
 
-Above: whoever takes in what may be very long. Below: the bytes, which a JSON parser has found to be an array already;
-it only has to be cut, and its values counted. What an element means is not looked at.
+Above: imports, which may be very long. Below: only bytes. A JSON parser has already validated the array; this module
+only splits it and counts values. It doesn't interpret elements.
 """
 
 import re
 from collections.abc import Iterator
 
 MARKS = (b",", b"[", b"{")
-"""Each value inside of another one follows one of these."""
+"""Each nested value follows one of these."""
 SMALL_BYTES = 16 * 1024
-"""What is cut out of a text this long in one step, as that keeps nobody waiting."""
+"""Up to this length, strings are removed in one step, because that is fast enough not to block."""
 _STRING = rb'"(?:[^"\\]++|\\.)*+"'
 _FLAT = re.compile(rb'\{(?:[^"{}\[\]]++|' + _STRING + rb")*+\}", re.DOTALL)
-"""An object with no object or array inside, which most events are: found in one step."""
+"""An object without nested objects or arrays, as most events are: matched in one step."""
 _MARK = re.compile(_STRING + rb"|[{}\[\]]", re.DOTALL)
 _TEXT = re.compile(_STRING, re.DOTALL)
 _GAP = re.compile(rb"[\s,]*+")
@@ -21,12 +21,12 @@ _VALUE = re.compile(_STRING + rb"|[^\s,\]]++", re.DOTALL)
 
 
 class TooManyValues(Exception):
-    """An element has more values inside than are wanted."""
+    """An element contains more values than allowed."""
 
 
 def elements(array: bytes | bytearray | memoryview, max_values: int | None = None) -> Iterator[bytes]:
-    """What is between the brackets of a valid JSON array. Raises TooManyValues at an element that surely has more than
-    these, without looking at the rest of it."""
+    """The elements of a valid JSON array. Raises TooManyValues at an element that certainly has more than `max_values`
+    values, without reading the rest of it."""
     position = _GAP.match(array).end() + 1  # type: ignore[union-attr]
     end = len(array)
     while True:
@@ -39,8 +39,8 @@ def elements(array: bytes | bytearray | memoryview, max_values: int | None = Non
 
 
 def count_values(element: bytes, limit: int) -> int:
-    """How many values there are inside, about, or a number over `limit`. Marks inside of texts are not counted. A list
-    of nothing takes twenty times the memory of its JSON, so this is asked before it is read."""
+    """Approximately how many values an element contains, or any number above `limit`. Marks inside strings don't count.
+    Call it before decoding: a list of empty lists takes twenty times the memory of its JSON."""
     if len(element) <= SMALL_BYTES:
         bare = _TEXT.sub(b"", element)
         return sum(bare.count(mark) for mark in MARKS)
@@ -61,7 +61,7 @@ def _end_of(array: bytes | bytearray | memoryview, position: int, max_values: in
         return flat.end()
     depth = 0
     for number, mark in enumerate(_MARK.finditer(array, position)):
-        # A value may have a name and two brackets. The exact number is found out later, if it is not far too large.
+        # A value can have a name and two brackets, so this only catches far too many. The exact count comes later.
         if max_values is not None and number > 4 * max_values:
             raise TooManyValues
         first = array[mark.start()]

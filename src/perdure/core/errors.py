@@ -1,19 +1,18 @@
-"""The two kinds of mistake, kept apart.
+"""The two kinds of errors: refused requests, and failures of the store.
 
-Refused               a person or program asked for something that can't be done now; it names a code and says what
-                      to do instead. Surfaces turn it into a problem document, an exit code or a sentence.
-  NotFound ...        the same, with the code already chosen
-StoreError            the store can't keep a fact
-  Conflict            somebody else decided first: read again and decide again
+Refused               a person or program requested something that is not possible now. It has a code, and says what to
+                      do instead. Surfaces turn it into a problem document, an exit code or a sentence.
+StoreError            the store could not write or read
+  Conflict            another writer was faster: read again and decide again
   Fenced              this server no longer owns what it tries to write: stop
   NotOwner            another node owns the session: stop working on it
-  StoreLocked         another process holds the store's lock: nothing was kept, try again in a moment
-  StoreUnavailable    the database can't be reached or is read-only: nothing was kept, try again in a moment
-  StoreBusy           too much waits to be written: nothing was kept, try again in a moment
-  StoreFull           the disk is full: nothing was written, try again when there is room
-  StoreDamaged        what is stored can't be read: restore a backup, or go on without that session
+  StoreLocked         another process holds the store's lock: nothing was written, retry shortly
+  StoreUnavailable    the database can't be reached or is read-only: nothing was written, retry shortly
+  StoreBusy           too many writes are waiting: nothing was written, retry shortly
+  StoreFull           the disk is full: nothing was written, retry when there is room
+  StoreDamaged        the stored data can't be read: restore a backup, or continue without that session
 
-An agent's mistake is neither: it becomes an event. Anything else that is raised is a bug.
+An agent's mistake is neither: it becomes an event. Any other exception is a bug.
 """
 
 from typing import Any
@@ -21,7 +20,7 @@ from typing import Any
 import msgspec
 
 UNREADABLE = (msgspec.MsgspecError, UnicodeError, TypeError)
-"""What is raised when something stored is decoded that is no longer as it was written."""
+"""Raised when damaged stored data is decoded."""
 
 STATUS_OF_CODE = {
     "invalid": 400,
@@ -45,7 +44,7 @@ STATUS_OF_CODE = {
 
 
 class Refused(Exception):
-    """A command that can't be carried out: a code, a sentence that says what to do, and facts that help."""
+    """A request that can't be fulfilled: a code, a sentence that says what to do, and further facts."""
 
     def __init__(self, code: str, detail: str, **facts: Any) -> None:
         assert code in STATUS_OF_CODE, code
@@ -60,40 +59,41 @@ class Refused(Exception):
 
 
 class StoreError(Exception):
-    """The store could not keep a fact. Nothing of the append was written."""
+    """The store could not write or read. See NOTHING_KEPT for when it is certain that nothing was written."""
 
 
 class Conflict(StoreError):
-    """Somebody else decided first. Read the session again and decide again."""
+    """Another writer was faster. Read the session again and decide again."""
 
 
 class Fenced(StoreError):
-    """A newer owner has taken over. This one must stop writing."""
+    """A newer owner has taken over. The old owner must stop writing."""
 
 
 class NotOwner(StoreError):
-    """Another node owns the session. Stop working on it; nothing of the append was written."""
+    """Another node owns the session. Stop working on it. Nothing was written."""
 
 
 class StoreLocked(StoreError):
-    """Another process holds the store's lock for longer than is waited for. Nothing of the append was kept."""
+    """Timed out waiting for the store's lock, which another process holds. Nothing was written."""
 
 
 class StoreUnavailable(StoreError):
-    """The database can't be reached, or is read-only. Nothing of the append was kept."""
+    """The database can't be reached, or is read-only. Nothing was written."""
 
 
 class StoreBusy(StoreError):
-    """Too much waits to be written already, as on a disk that stalls. Nothing of the append was kept."""
+    """Too many writes are waiting, for example because the disk stalls. Nothing was written."""
 
 
 class StoreFull(StoreError):
-    """There is no room on the disk. Nothing of the append was written."""
+    """The disk is full. Nothing was written."""
 
 
 class StoreDamaged(StoreError):
-    """What is stored can't be read. To try again is of no use."""
+    """The stored data can't be read. Retrying doesn't help."""
 
 
 NOTHING_KEPT = (Conflict, Fenced, StoreBusy, StoreFull, StoreLocked, StoreUnavailable)
-"""After these it is sure that nothing was kept. After another StoreError nobody knows."""
+"""After these, nothing was written; nor after NotOwner, which callers handle separately. After any other StoreError,
+the outcome of the append is unknown."""

@@ -1,9 +1,12 @@
-"""Events: everything that ever happened in a session, in the words of the wire.
+"""Events: everything that happens in a session, with the names that the API uses.
 
-Above: the machine (session.py) makes them, readings (view.py, transcript.py) fold them. Below: nothing.
-An event's JSON is made once and is the same in the store, on the wire and in a downloaded log. It has no
-`seq` of its own: the store gives the number when it commits, and `with_seq` puts it in front.
-A stored event is a fact for ever: fields are added with defaults, never renamed or removed.
+Above: the machine (session.py) makes them; views and transcripts (view.py, transcript.py) are folds of them.
+Below: nothing.
+
+An event is encoded to JSON once, and the same bytes are in the store, in streams and in a downloaded log. They don't
+include `seq`: the store assigns it at the commit, and `with_seq` inserts it. Stored events are permanent, so fields are
+only added, with defaults, and never renamed or removed. docs/sessions.md lists the events with the first paragraph of
+their docstrings.
 """
 
 from collections.abc import Callable
@@ -19,27 +22,27 @@ ToolOutcome = Literal["denied", "interrupted"]
 
 
 class Event(Struct, kw_only=True, tag_field="type", omit_defaults=False):
-    """What every event says. `at` and `session_id` are stamped by the log, never by the machine."""
+    """The fields of every event. `Decision` sets `at` and `session_id`; for streamed text, the journal does."""
 
     decisive: ClassVar[bool] = True
-    """Whether the machine reads it. Events that are not decisive never change what is allowed."""
+    """Whether the machine reads it. Other events never change what is allowed."""
 
     at: str = ""
     session_id: str = ""
     turn: int | None = None
 
 
-# What was said and done ---------------------------------------------------------------------------------------
+# Messages, turns and content ----------------------------------------------------------------------------------
 
 
 class SessionCreated(Event, tag="session_created"):
-    """A session was made; `session` is what it looked like then."""
+    """The session was created. `session` is its initial state."""
 
     session: dict[str, Any]
 
 
 class UserMessage(Event, tag="user_message"):
-    """The message of a turn. The turn has its number from here on, and begins with `turn_start`."""
+    """A message was accepted. Its turn has a number from here on, and begins with `turn_start`."""
 
     message_id: str
     text: str
@@ -47,18 +50,18 @@ class UserMessage(Event, tag="user_message"):
     attachments: list[dict[str, Any]] = []
     origin: Literal["person", "agent"] = "person"
     fresh: bool = False
-    """The sender asks for a restarted context."""
+    """The sender requested a restarted context."""
 
 
 class WaitingToBegin(Event, tag="waiting_to_begin"):
-    """The turn can't begin yet: `code` and `message` say what it waits for, until `turn_start` or `turn_end`."""
+    """The turn can't begin yet. `code` and `message` say what it waits for, until `turn_start` or `turn_end`."""
 
     code: str
     message: str
 
 
 class TurnStart(Event, tag="turn_start"):
-    """A turn begins. `live` and `resumed`: its agent holds the conversation; `fresh`: it gets a replay of it."""
+    """The turn begins. Context `live` or `resumed`: the agent holds the conversation. `fresh`: it receives a replay."""
 
     run_id: str
     message_id: str
@@ -67,22 +70,22 @@ class TurnStart(Event, tag="turn_start"):
     context_reason: str
     native_session_id: str | None = None
     origin: Literal["person", "agent"] = "person"
-    """`agent`: it began by itself, and nothing is to be sent."""
+    """`agent`: the agent started the turn on its own; there is nothing to send."""
     scope: Literal["all", "agent"] = "all"
     seen: int = 0
-    """The agent's own session holds what it was given up to this turn."""
+    """The native session holds the agent's view up to this turn."""
     taken_over: bool = False
-    """It was worked in another session, of which this one is a fork or a copy."""
+    """The turn ran in another session, which was forked or imported."""
     catch_up: int = 0
-    """How many turns it is told besides the message, because its own session does not hold them."""
+    """How many turns are sent with the message because the native session lacks them."""
     replayed: int = 0
-    """How many turns were replayed to a `fresh` one, which are all that its agent is given."""
+    """How many turns are replayed in a `fresh` turn: all that its agent receives."""
     slash_command: str = ""
-    """The agent's slash command that the message calls, without its slash."""
+    """The agent's slash command that the message calls, without the slash."""
 
 
 class AssistantText(Event, tag="assistant_text", gc=False):
-    """A piece of the answer. Pieces of one `block` belong together."""
+    """A piece of the answer. Pieces with the same `block` belong together."""
 
     decisive: ClassVar[bool] = False
     block: int
@@ -90,7 +93,7 @@ class AssistantText(Event, tag="assistant_text", gc=False):
 
 
 class AssistantThinking(Event, tag="assistant_thinking", gc=False):
-    """A piece of what the agent thought."""
+    """A piece of the agent's thinking."""
 
     decisive: ClassVar[bool] = False
     block: int
@@ -98,7 +101,7 @@ class AssistantThinking(Event, tag="assistant_thinking", gc=False):
 
 
 class ToolUse(Event, tag="tool_use"):
-    """The agent uses a tool."""
+    """The agent calls a tool."""
 
     tool_id: str
     name: str
@@ -109,7 +112,7 @@ class ToolUse(Event, tag="tool_use"):
 
 
 class ToolProgress(Event):
-    """What is known of a tool by now; fields that are null did not change."""
+    """The shared fields of updates and results. Null fields have not changed."""
 
     tool_id: str
     status: ToolStatus = "in_progress"
@@ -122,14 +125,14 @@ class ToolProgress(Event):
 
 
 class ToolUpdate(ToolProgress, tag="tool_update"):
-    """What is known of a running tool by now; fields that are null did not change."""
+    """The progress of a running tool. Null fields have not changed."""
 
     decisive: ClassVar[bool] = False
 
 
 class ToolResult(ToolProgress, tag="tool_result"):
-    """A tool is over. `outcome`: it was not done, because somebody denied it (`denied`), or it was stopped before its
-    end (`interrupted`). `waited_ms` is the part of its time in which it waited for a person."""
+    """A tool has finished. `outcome` is `denied` if permission was denied, `interrupted` if it was stopped before its
+    end. `waited_ms` is how long it waited for a person."""
 
     status: ToolStatus = "completed"
     outcome: ToolOutcome | None = None
@@ -137,7 +140,7 @@ class ToolResult(ToolProgress, tag="tool_result"):
 
 
 class Image(Event, tag="image"):
-    """A picture that the agent shows, or that a tool gave. `data` (base64) is null if it is too large to be kept."""
+    """An image from the agent or a tool. `data` (base64) is null if the image is too large to store."""
 
     decisive: ClassVar[bool] = False
     mime_type: str
@@ -153,13 +156,13 @@ class PlanEntry(Struct):
 
 
 class Plan(Event, tag="plan"):
-    """The agent's plan as it is now; the last one of a turn counts."""
+    """The agent's current plan. The last one of a turn counts."""
 
     entries: list[PlanEntry]
 
 
 class Usage(Event, tag="usage"):
-    """Tokens and cost of the turn so far, absolute; the last one of a turn counts."""
+    """Tokens and cost of the turn so far, as totals. The last one of a turn counts."""
 
     input_tokens: int | None = None
     output_tokens: int | None = None
@@ -171,7 +174,7 @@ class Usage(Event, tag="usage"):
 
 
 class TurnEnd(Event, tag="turn_end"):
-    """A turn is over, and nothing of it is open any more."""
+    """The turn has ended. All its tools and prompts are closed."""
 
     stop_reason: StopReason
     exit_code: int | None = None
@@ -181,9 +184,9 @@ class TurnEnd(Event, tag="turn_end"):
     model: str | None = None
     input_bytes: int | None = None
     confirmed: bool = False
-    """Ended by the agent's own word, so that its native session holds this turn."""
+    """The agent reported the end of the turn, so its native session holds this turn."""
     poisoned: bool = False
-    """The agent's native session can't be used again (over-long, corrupt)."""
+    """The native session can't be used again (too long, corrupt)."""
 
 
 class WaitingForInput(Event, tag="waiting_for_input"):
@@ -191,13 +194,13 @@ class WaitingForInput(Event, tag="waiting_for_input"):
 
 
 class SessionEnd(Event, tag="session_end"):
-    """The session is over: `completed`, `stopped`, `timed-out` or `failed`."""
+    """The session has ended. `status` is `completed`, `stopped`, `timed-out` or `failed`."""
 
     status: str
     reason: str
 
 
-# Prompts that wait --------------------------------------------------------------------------------------------
+# Prompts ------------------------------------------------------------------------------------------------------
 
 
 class PromptOption(Struct):
@@ -220,7 +223,7 @@ class Question(Struct):
 
 
 class PendingPrompt(Event, tag="pending_prompt"):
-    """The agent asks for permission or puts a question, and waits."""
+    """The agent asks for permission or asks a question, and waits for the answer."""
 
     prompt_id: str
     kind: Literal["permission", "question"]
@@ -232,19 +235,20 @@ class PendingPrompt(Event, tag="pending_prompt"):
     options: list[PromptOption] = []
     questions: list[Question] = []
     always: list[str] = []
-    """What "always" stands for, in the agent's own words; empty if it is just this request."""
+    """What "always" would allow, in the agent's own rule syntax; empty if only this request."""
     tool_kind: str = ""
-    """`edit`, `execute` and so on, as of a tool; empty if the agent does not say."""
+    """The kind of tool, such as `edit` or `execute`; empty if the agent does not report it."""
     diff: list[dict[str, Any]] | None = None
-    """What an edit would change, as of a tool's result, with a `line` if the file was read, else maybe `overwrites`."""
+    """What an edit would change, as in a tool's result. Entries have a `line` if the server read the file; otherwise
+    they may have `overwrites`."""
     content: str | None = None
     """What the agent shows with its request."""
     covers: list[str] = []
-    """What "always" would allow, for people to read; empty if the option's name says it."""
+    """What "always" would allow, in readable form; empty if the option's name says it."""
 
 
 class PromptResolved(Event, tag="prompt_resolved"):
-    """A prompt waits no longer. `answer` is what the agent is told, so that a new owner can deliver it."""
+    """A prompt is closed. `answer` is what the agent receives; it is stored so that a new owner can deliver it."""
 
     prompt_id: str
     by: Literal["person", "rule", "agent", "server"]
@@ -253,11 +257,11 @@ class PromptResolved(Event, tag="prompt_resolved"):
     answer: dict[str, Any] | None = None
 
 
-# The queue, and what people ask for -----------------------------------------------------------------------------
+# The queue, aborts, and session settings ------------------------------------------------------------------------
 
 
 class MessageQueued(Event, tag="message_queued"):
-    """A message waits for the running turn to end."""
+    """A message was queued until the current turn ends."""
 
     message_id: str
     text: str
@@ -268,14 +272,14 @@ class MessageQueued(Event, tag="message_queued"):
 
 
 class QueuedMessageEdited(Event, tag="queued_message_edited"):
-    """A waiting message has another text. Its place in the queue and its files stay."""
+    """The text of a queued message was changed. It keeps its place in the queue and its attachments."""
 
     message_id: str
     text: str
 
 
 class MessageUnqueued(Event, tag="message_unqueued"):
-    """A message waits no longer: it is sent now, was taken back, or the session ended."""
+    """A message left the queue: it is sent now, was withdrawn, or the session ended."""
 
     message_id: str
     text: str
@@ -283,13 +287,13 @@ class MessageUnqueued(Event, tag="message_unqueued"):
 
 
 class AbortRequested(Event, tag="abort_requested"):
-    """The turn is to be interrupted; it ends when the agent says so, or is made to."""
+    """The turn was asked to stop. It ends when the agent confirms, or when its process is killed."""
 
     reason: Literal["person", "interrupt", "turn_timeout", "turn_limit", "silence", "stop"]
 
 
 class SessionUpdated(Event, tag="session_updated"):
-    """Summary, labels or archive were changed; what is null was not."""
+    """The summary, labels or archived flag changed. Null fields have not changed."""
 
     summary: str | None = None
     labels: list[str] | None = None
@@ -297,15 +301,15 @@ class SessionUpdated(Event, tag="session_updated"):
 
 
 class Title(Event, tag="title"):
-    """The session is called this from now on."""
+    """The session has a new title."""
 
     title: str
     by: Literal["person", "message", "agent"] = "person"
 
 
 class Config(Event, tag="config"):
-    """The value of an agent's option: a person's choice (`requested`), what the agent says is so, or, after it refused
-    a choice (`refused`), what it is still."""
+    """The value of an agent's option: as a person chose it (`requested`), as the agent reports it, or, after the agent
+    refused a choice (`refused`), the value still in effect."""
 
     config_id: str
     value: Any
@@ -318,7 +322,7 @@ class Config(Event, tag="config"):
 
 
 class AgentLaunched(Event, tag="agent_launched"):
-    """A process is about to be started. Recorded before anything is spawned: a launch that is not here never ran."""
+    """A process is about to start. Stored before the process is spawned, so a launch without this event never ran."""
 
     launch_id: str
     agent: str
@@ -329,7 +333,7 @@ class AgentLaunched(Event, tag="agent_launched"):
 
 
 class AgentAttached(Event, tag="agent_attached"):
-    """The agent's process is ready, with its own session."""
+    """The agent's process is ready, and its native session is open."""
 
     agent: str
     pid: int | None
@@ -342,7 +346,7 @@ class AgentAttached(Event, tag="agent_attached"):
 
 
 class AgentDetached(Event, tag="agent_detached"):
-    """The session has let go of its process."""
+    """The session no longer uses this process."""
 
     agent: str
     pid: int | None
@@ -352,19 +356,19 @@ class AgentDetached(Event, tag="agent_detached"):
 
 
 class ContextFallback(Event, tag="context_fallback"):
-    """The planned context could not be had; this turn goes on with the full transcript."""
+    """The planned context was not available. The turn continues with the full transcript."""
 
     reason: str
     poisoned: bool = False
     """The native session must never be used again."""
     shorter: bool = False
-    """What it was told was too long for it: from now on it is told less."""
+    """The history was too long for the agent: from now on it receives less."""
     tried: bool = True
-    """The turn was sent already, and is sent once more."""
+    """The message was already sent, and is sent again."""
 
 
 class DriverFallback(Event, tag="driver_fallback"):
-    """The agent is spoken to in another way from now on, in this session."""
+    """From now on, this session uses another driver for the agent."""
 
     agent: str
     from_driver: str = msgspec.field(name="from")
@@ -373,8 +377,8 @@ class DriverFallback(Event, tag="driver_fallback"):
 
 
 class HistoryChanged(Event, tag="history_changed"):
-    """What was said was changed. `edit`: the message of this turn has another text. `rewind` and `retry`: this turn and
-    all after it are no longer visible; they stay in the log. `bumped`: the agents whose own session is out of date."""
+    """The history was changed. `edit`: this turn's message has a new text. `rewind` and `retry`: this turn and all
+    later ones are no longer visible; they stay in the log. `bumped`: the agents whose native session is out of date."""
 
     change: Literal["edit", "rewind", "retry"]
     bumped: list[str]
@@ -383,7 +387,8 @@ class HistoryChanged(Event, tag="history_changed"):
 
 
 class HistoryShortened(Event, tag="history_shortened"):
-    """The conversation was too long to be told as it is: these turns were told in short form, those not at all."""
+    """The conversation was too long for the agent: the turns in `digested` were shortened, those in `left_out` were
+    not sent."""
 
     digested: list[int]
     left_out: list[int]
@@ -392,29 +397,30 @@ class HistoryShortened(Event, tag="history_shortened"):
 
 
 class WaitingUntil(Event, tag="waiting_until"):
-    """Nothing runs before this time (a usage limit); null: the wait is over."""
+    """No turn runs before `until`, because of a usage limit. Null: the wait is over."""
 
     until: str | None
     reason: str
 
 
 class System(Event, tag="system"):
-    """Something that a person may want to know."""
+    """A notice for people."""
 
     message: str
     code: str
 
 
 class Unrecognised(Event, tag="unrecognised"):
-    """A line of the agent that is not understood, as it came (the first 16 KiB). No part of the conversation."""
+    """A line from the agent that Perdure does not understand, as received (the first 16 KiB). Not part of the
+    conversation."""
 
     reason: str
     raw: str
 
 
 class Error(Event, tag="error"):
-    """Something went wrong; `message` says what in one sentence, `detail` is the agent's own text: what it wrote
-    to stderr last, or what the message was made from."""
+    """Something failed. `message` says what, in one sentence. `detail` is the agent's own text: the end of its stderr,
+    or the text that the message was made from."""
 
     message: str
     code: str
@@ -432,21 +438,21 @@ AnyEvent = (
 # fmt: on
 
 DELTA_TYPES = ("assistant_text", "assistant_thinking")
-"""The types whose neighbours of one block may be joined: before they get a number, and by compaction."""
+"""The types whose adjacent events of one block may be joined, before they get a number and by compaction."""
 
 TYPES: dict[type, str] = {kind: str(kind.__struct_config__.tag) for kind in get_args(AnyEvent)}
-"""The names of all kinds of events on the wire."""
+"""The wire name of each event type."""
 _encoder = msgspec.json.Encoder()
 _decoder: msgspec.json.Decoder[AnyEvent] = msgspec.json.Decoder(AnyEvent)
 
 
 def type_of(event: Event) -> str:
-    """The event's name on the wire."""
+    """The event's wire name."""
     return TYPES[type(event)]
 
 
 encode: Callable[[Event], bytes] = _encoder.encode
-"""The event's JSON without its `seq`: what is stored."""
+"""The event's JSON without `seq`, as stored."""
 
 
 def decode(body: bytes) -> AnyEvent:
@@ -455,7 +461,7 @@ def decode(body: bytes) -> AnyEvent:
 
 
 def with_seq(seq: int, body: bytes, first_seq: int | None = None) -> bytes:
-    """The JSON that people see: the stored one with its number in front."""
+    """The JSON that clients receive: the stored JSON with `seq` in front."""
     if first_seq is not None and first_seq != seq:
         return b'{"seq":%d,"first_seq":%d,%b' % (seq, first_seq, body[1:])
     return b'{"seq":%d,%b' % (seq, body[1:])

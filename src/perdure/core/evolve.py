@@ -1,6 +1,8 @@
-"""How each event changes the machine's state. Total: it never refuses and never looks at anything but its two values.
+"""How each event changes the session's state. Total: it never fails, and reads nothing but the state and the event.
 
-`evolve` changes the state it is given; whoever needs the old one forks first (state.py).
+`evolve` changes the state in place. Callers that need the old state fork it first (state.py).
+
+Above: decision.py, which applies each event that it emits. Below: state.py, scope.py, queue.py.
 """
 
 from collections.abc import Callable
@@ -23,13 +25,13 @@ TOTALS = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tok
 
 
 def evolve(state: Session, event: ev.Event) -> None:
-    change = _CHANGES.get(type(event))
+    change = CHANGES.get(type(event))
     if change is not None:
         change(state, event)
 
 
 def created(event: ev.SessionCreated) -> Session:
-    """The first state, from the first event."""
+    """The initial state, from the first event."""
     given = event.session
     return Session(
         id=event.session_id,
@@ -55,10 +57,10 @@ def created(event: ev.SessionCreated) -> Session:
 
 
 def _active(state: Session, event: ev.Event) -> None:
-    """A message, a prompt, an answer, a turn's end or a changed history. What becomes of the process is no activity,
-    nor is the end of the session: lists must not change their order when a server stops."""
-    # A history that was taken over is older than its session. Not the latest of all: a clock that was set back by hours
-    # would keep the session where it was, however much is said in it.
+    """Messages, prompts, answers, ends of turns and changes to the history are activity. Events of the process and the
+    end of the session are not: lists must not be reordered when a server stops."""
+    # Copied history is older than the session, so `created_at` is the minimum. Don't take the maximum with the previous
+    # value: after a clock is set back by hours, the session would not move in lists whatever happens in it.
     state.last_active_at = max(state.created_at, event.at)
 
 
@@ -108,7 +110,7 @@ def _turn_start(state: Session, event: ev.TurnStart) -> None:
         _switch_agent(state, event.agent)
     state.started_at = state.started_at or max(state.created_at, event.at)
     if state.turn is None or state.turn.turn != number:
-        # Imported logs may have turns without a message.
+        # Imported turns may have no message.
         _add_turn(state, number, event.agent)
     state.turn = Turn(
         turn=number,
@@ -131,7 +133,7 @@ def _turn_start(state: Session, event: ev.TurnStart) -> None:
 
 
 def _switch_agent(state: Session, agent: str) -> None:
-    """What was chosen for one agent means nothing to another; it is there again when the session comes back to it."""
+    """Save the choices made for the old agent, and restore those made for the new one earlier in this session."""
     state.choices[state.agent] = {name: getattr(state, name) for name in CHOICES}
     chosen = {**dict.fromkeys(CHOICES), "config": {}, "commands": [], **state.choices.pop(agent, {})}
     for name, value in chosen.items():
@@ -140,7 +142,7 @@ def _switch_agent(state: Session, agent: str) -> None:
 
 
 def _mark_used(state: Session) -> None:
-    """From here until the agent says that the turn is over, its native session may hold half a turn."""
+    """Mark the native session as unconfirmed: until the agent reports the end of the turn, it may hold half a turn."""
     assert state.turn is not None
     binding = state.bindings.get(state.turn.agent)
     if binding is not None and binding.native_session_id == state.turn.native_session_id:
@@ -152,7 +154,7 @@ def _mark_used(state: Session) -> None:
 
 
 def _bind(state: Session, attached: Attached) -> None:
-    """Pin the agent's own session as soon as its id is known; it is confirmed when a turn ends by the agent's word."""
+    """Bind the native session as soon as its id is known. It is confirmed when the agent reports the end of a turn."""
     if attached.native_session_id is None:
         return
     binding = state.bindings.get(attached.agent)
@@ -161,7 +163,7 @@ def _bind(state: Session, attached: Attached) -> None:
             native_session_id=attached.native_session_id,
             workdir_id=attached.workdir_id,
             fingerprint=attached.fingerprint,
-            epoch=state.epochs.get(attached.agent, 0),
+            context_version=state.context_versions.get(attached.agent, 0),
             first_turn=state.turn.turn if state.turn else 0,
             scope=state.turn.scope if state.turn else "all",
         )
@@ -194,7 +196,7 @@ def _turn_end(state: Session, event: ev.TurnEnd) -> None:
     attached = state.attached
     if event.confirmed and attached is not None and attached.opened and attached.agent == turn.agent:
         binding = state.bindings.get(turn.agent)
-        # An agent's own turn goes on in a session that may lack something: it does not make that good.
+        # A turn that the agent started itself can't confirm a native session that may already lack something.
         if binding is not None and binding.native_session_id == attached.native_session_id and turn.trusted:
             binding.confirmed = True
             binding.last_turn = turn.turn
@@ -211,7 +213,7 @@ def _turn_end(state: Session, event: ev.TurnEnd) -> None:
 
 
 def _unanswered(state: Session, turn: Turn) -> None:
-    """A turn that failed is no answer: it does not part what was said before it from what comes after."""
+    """Mark a failed turn as unanswered. With scope `agent`, it doesn't separate earlier turns from later ones."""
     span = state.visible[-1] if state.visible else None
     if span is not None and span.last == turn.turn and span.answered:
         if span.first == turn.turn:
@@ -265,7 +267,7 @@ def _prompt_resolved(state: Session, event: ev.PromptResolved) -> None:
 
 
 def _remember(state: Session, prompt: ev.PendingPrompt, kind: str) -> None:
-    """ "Always" is for the whole session, whichever process serves it."""
+    """ "Always" applies to the whole session, whichever process serves it."""
     rule = remembered(prompt, kind)
     if rule is not None and rule not in state.remembered:
         state.remembered = [*state.remembered, rule][-REMEMBERED_KEPT:]
@@ -333,7 +335,7 @@ def _config(state: Session, event: ev.Config) -> None:
 
 
 def _own(options: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """A copy: the current values are kept up to date in it, and an event must not change after it was made."""
+    """A copy, because current values are updated in it, and an event must never change."""
     return [dict(option) for option in options]
 
 
@@ -356,7 +358,7 @@ def _agent_attached(state: Session, event: ev.AgentAttached) -> None:
         return
     binding = state.bindings.get(attached.agent)
     if binding is not None and binding.native_session_id == event.native_session_id != attached.native_session_id:
-        # An agent may begin a session under the id of an earlier one: what that one held is not in it.
+        # The agent reused the id of an earlier native session, whose content the new one doesn't have.
         del state.bindings[attached.agent]
     attached.pid = event.pid
     attached.native_session_id = event.native_session_id
@@ -395,7 +397,7 @@ def _context_fallback(state: Session, event: ev.ContextFallback) -> None:
 
 
 def _poison(state: Session, agent: str) -> None:
-    """This native session is never used again."""
+    """Never use this native session again."""
     binding = state.bindings.pop(agent, None)
     if binding is not None:
         state.poisoned = [*state.poisoned, binding.native_session_id][-POISONED_KEPT:]
@@ -406,7 +408,7 @@ def _history_changed(state: Session, event: ev.HistoryChanged) -> None:
     state.revision += 1
     _active(state, event)
     for agent in event.bumped:
-        state.epochs[agent] = state.epochs.get(agent, 0) + 1
+        state.context_versions[agent] = state.context_versions.get(agent, 0) + 1
     if event.change == "edit" and state.accepted is not None and event.message_id == state.accepted.message_id:
         state.accepted.text = event.text or ""
     if event.change == "edit" or event.turn is None:
@@ -447,7 +449,7 @@ def _session_end(state: Session, event: ev.SessionEnd) -> None:
         state.error = event.reason
 
 
-_CHANGES: dict[type[ev.Event], Callable[[Session, Any], None]] = {
+CHANGES: dict[type[ev.Event], Callable[[Session, Any], None]] = {
     ev.UserMessage: _user_message,
     ev.WaitingToBegin: _waiting_to_begin,
     ev.TurnStart: _turn_start,
@@ -475,3 +477,12 @@ _CHANGES: dict[type[ev.Event], Callable[[Session, Any], None]] = {
     ev.Error: _error,
     ev.SessionEnd: _session_end,
 }
+# fmt: off
+NO_CHANGE: tuple[type[ev.Event], ...] = (
+    # Content of a turn, for views.
+    ev.AssistantText, ev.AssistantThinking, ev.ToolUpdate, ev.Image, ev.Plan, ev.System, ev.Unrecognised,
+    # `turn_end` has already made the session idle.
+    ev.WaitingForInput,
+)
+# fmt: on
+"""Events that don't change the state. The first event of a session makes it (`created`)."""

@@ -1,7 +1,8 @@
-"""Changes of what was said: a message edited, turns cut off, a turn tried again, a history taken over by a new session.
+"""Changes to the history: edit a message, rewind, retry a turn, copy turns into a new session.
 
-Above: session.py, which allows them only while no turn runs (an edit also while one is accepted). Below: scope.py says
-whose own session is out of date afterwards. Nothing is erased: the log keeps each turn; the state says what is visible.
+Above: session.py, which allows changes only while no turn runs (an edit also while a turn is accepted); the verbs that
+fork and import. Below: scope.py, which determines the native sessions that are out of date afterwards. Nothing is
+erased: the log contains every turn, and the state says which are visible.
 """
 
 from collections.abc import Container, Iterable
@@ -23,11 +24,23 @@ Text = ev.AssistantText | ev.AssistantThinking
 _TEXT = (ev.AssistantText, ev.AssistantThinking)
 _CONTEXT = (ev.ContextFallback, ev.HistoryShortened)
 TOLD = (ev.UserMessage, ev.TurnStart, *_CONTEXT, *CONTENT, ev.PromptResolved, ev.System, ev.Error, ev.TurnEnd)
-"""What a new session takes over of a turn: what people see of it, and nothing of the process behind it."""
+"""The events of a turn that a new session copies: what people see of it, and nothing about the process behind it."""
+READ = (*TOLD, ev.HistoryChanged)
+"""The events of a turn that a copy depends on: an edit is copied as the message's new text."""
+# fmt: off
+NOT_READ: tuple[type[ev.Event], ...] = (
+    # About the old session, its queue and its process.
+    ev.SessionCreated, ev.SessionUpdated, ev.SessionEnd, ev.Title, ev.Config, ev.WaitingForInput, ev.WaitingUntil,
+    ev.MessageQueued, ev.QueuedMessageEdited, ev.MessageUnqueued, ev.AgentLaunched, ev.AgentAttached,
+    ev.AgentDetached, ev.DriverFallback, ev.Unrecognised,
+    # How the turn came about. Its end has the final figures.
+    ev.WaitingToBegin, ev.AbortRequested, ev.Usage,
+)
+# fmt: on
 
 
 def edit_message(decision: Decision, command: cmd.EditMessage) -> None:
-    """The message has another text from now on. What was answered to it stays."""
+    """Change the text of a message. The answer stays as it is."""
     _check(decision, command.turn, command.revision)
     state = decision.state
     bumped = touched(state.visible, state.visible, command.turn, state.bindings)
@@ -37,7 +50,7 @@ def edit_message(decision: Decision, command: cmd.EditMessage) -> None:
             turn=command.turn, change="edit", bumped=bumped, message_id=command.message_id, text=command.text
         )
     )
-    _let_go(decision)
+    _detach_stale_process(decision)
     if first and state.title_by in ("message", "agent"):
         decision.emit(ev.Title(title=title_of(command.text), by="message"))
     else:
@@ -50,7 +63,7 @@ def rewind(decision: Decision, command: cmd.Rewind) -> None:
 
 
 def retry_turn(decision: Decision, command: cmd.RetryTurn) -> None:
-    """Rewind, then send again. The new turn is always fresh."""
+    """Rewind, then send the message. The new turn always restarts the context."""
     _drop(decision, command.turn, "retry", command.revision)
     message = Queued(
         message_id=command.message_id,
@@ -67,15 +80,15 @@ def _drop(decision: Decision, turn: int, change: Literal["rewind", "retry"], rev
     state = decision.state
     bumped = touched(state.visible, cut(state.visible, turn), None, state.bindings)
     decision.emit(ev.HistoryChanged(turn=turn, change=change, bumped=bumped))
-    _let_go(decision)
+    _detach_stale_process(decision)
     _retitle(decision)
     if state.waiting_until is not None and not state.queue:
-        # The turn that met the limit is gone, and nothing is left that would have to wait for it.
+        # The turn that hit the usage limit is gone, and no queued message has to wait for its reset.
         decision.emit(ev.WaitingUntil(until=None, reason="history_changed"))
 
 
 def _retitle(decision: Decision) -> None:
-    """An agent's title may have words in it that are no longer part of the conversation."""
+    """Drop a title chosen by the agent: it may quote text that is no longer part of the conversation."""
     state = decision.state
     if state.title_by == "agent" and state.message_title:
         decision.emit(ev.Title(title=state.message_title, by="message"))
@@ -86,25 +99,29 @@ def _check(decision: Decision, turn: int, revision: int | None) -> None:
     if revision is not None and revision != state.revision:
         raise Refused(
             "conflict",
-            "The history was changed meanwhile. Look at the session as it is now, and try again.",
+            "The history has changed in the meantime. Reload the session and try again.",
             revision=state.revision,
         )
     if turn not in turns_of(state.visible):
         raise Refused("not_found", f"There is no turn {turn} in the visible history.")
 
 
-def _let_go(decision: Decision) -> None:
-    """A process that holds what is no longer so is of no use."""
+def _detach_stale_process(decision: Decision) -> None:
+    """Detach a process whose context no longer matches the history."""
     attached = decision.state.attached
     if attached is None or not (attached.used or attached.resuming):
         return
     binding = decision.state.bindings.get(attached.agent)
-    if binding is None or not binding.confirmed or binding.epoch != decision.state.epochs.get(attached.agent, 0):
+    if (
+        binding is None
+        or not binding.confirmed
+        or binding.context_version != decision.state.context_versions.get(attached.agent, 0)
+    ):
         detach(decision, "history_changed")
 
 
 class Gathered:
-    """Events of turns that are over, with the pieces of each text as one: nobody was given them one by one."""
+    """Events of finished turns, with the deltas of each text block joined into one event."""
 
     def __init__(self) -> None:
         self._events: list[ev.Event] = []
@@ -141,13 +158,12 @@ def _same_block(one: Text, other: Text) -> bool:
 def take_over(
     decision: Decision, history: Iterable[ev.Event], turns: Container[int | None], *, counted: bool = False
 ) -> None:
-    """A new session begins with these turns of another log, each message with the text that it has now: under its own
-    name, with no native session. What they have cost is counted where they were worked, unless this is the only place
-    that knows (`counted`)."""
+    """Start a new session with these turns of another log, each message with its current text. Run ids are replaced,
+    and native sessions dropped. Cost counts only in the session that ran the turns, unless `counted`."""
     state = decision.state
     decision.counted = counted
     joined = Gathered()
-    joined.add(event for event in history if event.turn in turns)
+    joined.add(event for event in history if event.turn in turns and isinstance(event, READ))
     events = joined.all()
     edited = {event.turn: event.text for event in events if isinstance(event, ev.HistoryChanged)}
     for event in events:
@@ -160,7 +176,7 @@ def take_over(
             event.run_id, event.native_session_id, event.seen = f"{state.id}.{event.turn}", None, 0
             event.taken_over = True
         elif isinstance(event, ev.PromptResolved):
-            # An "always" that was said there is not said here.
+            # "Always" applies only to the session in which it was chosen.
             answer = event.answer or {}
             event.answer = {name: answer[name] for name in answer if name in ("answers", "reason")} or None
         elif isinstance(event, ev.TurnEnd):

@@ -1,7 +1,7 @@
-"""Pictures that agents show, made into events of a bounded size.
+"""Images from agents, as events of bounded size. Pure.
 
-Above: the content of each driver, and imports. Below: core events. Pure; what is not a picture of a common kind, or is
-too large, is named and not kept.
+Above: the content modules of the drivers, and imports. Below: events. An image of an uncommon type, or one that is too
+large, becomes an event without data.
 """
 
 import hashlib
@@ -14,18 +14,18 @@ from perdure.core.events import Image
 
 KINDS = ("image/png", "image/jpeg", "image/gif", "image/webp")
 IMAGE_MAX_CHARS = 1_400_000
-"""A megabyte, in base64."""
+"""About a megabyte, in base64."""
 IMAGES_MAX = 20
-"""Of one tool; any more are dropped."""
+"""Per tool; further images are dropped."""
 MAX_SIZE = 2**53
 UNKNOWN = "image/unknown"
 _KIND = re.compile(r"image/[A-Za-z0-9.+-]{1,90}")
-"""Agents and people see it unchanged, so it may not say anything else."""
+"""Shown to people and sent to agents unchanged, so it must not contain anything else."""
 _BASE64 = re.compile(r"[A-Za-z0-9+/]*={0,2}")
 
 
 def image(turn: int, mime_type: Any, data: Any, tool_id: str | None = None) -> Image | None:
-    """None if it is no picture at all."""
+    """An event for this image; None if it is not an image at all."""
     if not isinstance(data, str) or not isinstance(mime_type, str) or not mime_type.startswith("image/"):
         return None
     kept = mime_type in KINDS and len(data) <= IMAGE_MAX_CHARS and _BASE64.fullmatch(data) is not None
@@ -39,7 +39,7 @@ def image(turn: int, mime_type: Any, data: Any, tool_id: str | None = None) -> I
 
 
 def checked(event: Image) -> Image:
-    """One that was not made here, with nothing in it that `image` would not have kept."""
+    """An imported image event, limited to what `image` would have stored."""
     made = image(event.turn or 0, event.mime_type, event.data or "", event.tool_id)
     kind, kept = (made.mime_type, made.data or None) if made is not None else (UNKNOWN, None)
     size = made.size if made is not None and event.data else min(max(0, event.size), MAX_SIZE)
@@ -47,6 +47,6 @@ def checked(event: Image) -> Image:
 
 
 def digest(event: Image) -> str:
-    """By which a picture is known again: agents repeat all that a tool gave with each update."""
+    """Identifies an image, because agents repeat all images of a tool with each update."""
     text = f"{event.mime_type} {event.size} {event.data or ''}"
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()

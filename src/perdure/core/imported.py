@@ -1,7 +1,7 @@
-"""Finished turns from elsewhere: whether they can be taken for a history. Pure.
+"""Validates imported turns. Pure.
 
-Above: the verb that takes a session in. Below: events. What comes from a file is believed only as far as it can be
-checked: it may tell what was said and done, and grants nothing.
+Above: the verb that imports sessions, and the readers of session files. Below: events. Imported data is not trusted
+beyond what can be checked: it may describe what was said and done, but it never grants anything.
 """
 
 import re
@@ -16,23 +16,23 @@ from perdure.core.elements import MARKS, count_values
 from perdure.core.errors import Refused
 from perdure.core.history import TOLD
 from perdure.core.images import checked
-from perdure.core.misfits import what_is_wrong
+from perdure.core.validation import what_is_wrong
 
 SESSION_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
-"""It is a part of paths, on the wire and on disk."""
+"""An id is part of URLs and of paths on disk."""
 _WRITTEN = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{3}Z")
-"""A time that is written as it is here."""
+"""A time in the format of stored events."""
 LAST_TIME_S = 253_402_300_800
-"""The end of the year 9999. No session is older than 1970 either."""
+"""The end of the year 9999. Times before 1970 are refused too."""
 MAX_NUMBER = 2**53
 MAX_EVENTS = 300_000
-"""Of a session that is taken in: all of it is one commit, and in memory until then."""
+"""Of an imported session, which is one commit and in memory until then."""
 MAX_EVENT_BYTES = 48 * 1024 * 1024
-"""Of one event, with the files of its message."""
+"""Of one event, including the attachments of its message."""
 MAX_EVENT_VALUES = 64 * 1024
-"""In the lists and objects of one event."""
+"""Values in the lists and objects of one event."""
 MAX_VALUES = 512 * 1024
-"""In those of all events together, besides a few (`PLAIN_VALUES`) that each may have."""
+"""Values in the lists and objects of all events, not counting the first `PLAIN_VALUES` of each event."""
 PLAIN_VALUES = 10
 LESS = "Shorten it, or leave its turn out."
 FIGURES = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "cost_usd", "context_used")
@@ -53,13 +53,13 @@ def check_count(events: int) -> None:
 
 
 class Room:
-    """How much may still come: what is written in a few bytes may take a hundred in memory."""
+    """The remaining budget of values. A value of a few bytes in JSON can take a hundred bytes in memory."""
 
     def __init__(self) -> None:
         self._left = MAX_VALUES
 
     def take(self, raw: bytes, number: int) -> None:
-        """Before anything is made of an event."""
+        """Check the raw JSON of an event before it is decoded. Raises Refused."""
         if len(raw) > MAX_EVENT_BYTES:
             raise Refused("too_large", f"events, number {number}: it is larger than {MAX_EVENT_BYTES} bytes. {LESS}")
         if sum(raw.count(mark) for mark in MARKS) <= PLAIN_VALUES:
@@ -69,7 +69,7 @@ class Room:
             raise too_many_values(number)
         self._left -= max(0, values - PLAIN_VALUES)
         if self._left < 0:
-            raise Refused("too_large", f"events, number {number}: up to here they have too many values. {LESS}")
+            raise Refused("too_large", f"events, number {number}: the events up to here have too many values. {LESS}")
 
 
 def too_many_values(number: int) -> Refused:
@@ -78,7 +78,7 @@ def too_many_values(number: int) -> Refused:
 
 
 def time_of(given: str, what: str) -> str:
-    """A time as it is written here."""
+    """A time in the format of stored events."""
     try:
         moment = seconds(given)
     except (ValueError, OverflowError, OSError):
@@ -89,7 +89,7 @@ def time_of(given: str, what: str) -> str:
 
 
 def finished_turns(given: Iterable[dict[str, Any]], agent: str) -> list[ev.Event]:
-    """The events of whole turns, in order. Where a turn names no agent it was `agent`."""
+    """The events of complete turns, in order. `agent` is used for turns that name none."""
     found: list[ev.Event] = []
     last, open_turn, begun = 0, 0, False
     asked: set[str] = set()
@@ -102,31 +102,31 @@ def finished_turns(given: Iterable[dict[str, Any]], agent: str) -> list[ev.Event
         if not open_turn:
             if turn <= last or not isinstance(event, ev.UserMessage | ev.TurnStart):
                 raise _wrong(
-                    number, f"a turn must begin here, with user_message or turn_start and a number over {last}"
+                    number, f"expected the start of a turn: user_message or turn_start, with a turn above {last}"
                 )
             last, open_turn, begun = turn, turn, isinstance(event, ev.TurnStart)
         elif turn != open_turn:
             raise _wrong(number, f"turn {open_turn} has no turn_end")
         elif not begun:
-            # A turn that was cancelled, or failed, before it began has no turn_start.
+            # A turn that was cancelled or failed before it began has no turn_start.
             if not isinstance(event, ev.TurnStart | ev.Error | ev.TurnEnd):
-                raise _wrong(number, f"turn {open_turn} must go on with turn_start")
+                raise _wrong(number, f"turn {open_turn} must continue with turn_start")
             begun = isinstance(event, ev.TurnStart)
             open_turn = 0 if isinstance(event, ev.TurnEnd) else open_turn
         elif isinstance(event, ev.UserMessage | ev.TurnStart):
-            raise _wrong(number, f"turn {open_turn} has begun already")
+            raise _wrong(number, f"turn {open_turn} has already begun")
         elif isinstance(event, ev.PendingPrompt):
             asked.add(event.prompt_id)
         elif isinstance(event, ev.PromptResolved):
             asked.discard(event.prompt_id)
         elif isinstance(event, ev.TurnEnd):
             if asked:
-                # It waits for nobody here.
+                # An imported prompt can't be answered here.
                 raise _wrong(number, f"turn {open_turn} ends with a prompt that has no prompt_resolved")
             open_turn = 0
         found.append(event)
     if open_turn:
-        raise Refused("invalid", f"events: turn {open_turn} has no turn_end. Only finished turns can be taken in.")
+        raise Refused("invalid", f"events: turn {open_turn} has no turn_end. Only finished turns can be imported.")
     return found
 
 
@@ -139,7 +139,7 @@ def event_of(entry: dict[str, Any], number: int) -> ev.Event:
     except msgspec.ValidationError as error:
         raise _wrong(number, what_is_wrong(error, kind)) from error
     if not 0 < (event.turn or 0) < 2**31:
-        raise _wrong(number, "turn must be a whole number from 1 on")
+        raise _wrong(number, "turn must be a whole number, 1 or more")
     event.at = time_of(event.at, f"events, number {number}: at")
     if isinstance(event, ev.TurnEnd):
         _check_figures(event, number)
@@ -153,7 +153,7 @@ def event_of(entry: dict[str, Any], number: int) -> ev.Event:
 
 
 def _words(answer: dict[str, Any]) -> dict[str, Any]:
-    """What a person has said to a prompt, as far as people can be shown it."""
+    """The parts of an answer to a prompt that can be shown."""
     said: dict[str, Any] = {}
     if isinstance(answer.get("reason"), str):
         said["reason"] = answer["reason"]
@@ -167,7 +167,7 @@ def _is_said(given: Any) -> bool:
 
 
 def _check_figures(event: ev.TurnEnd, number: int) -> None:
-    """They are added up, so they must be numbers that can be. Figures that are not known here are left out."""
+    """Figures are summed, so they must be valid numbers. Unknown figures are dropped."""
     if event.usage is not None:
         event.usage = {name: event.usage[name] for name in FIGURES if event.usage.get(name) is not None}
     given = {"duration_ms": event.duration_ms, "cost_usd": event.cost_usd, "input_bytes": event.input_bytes}

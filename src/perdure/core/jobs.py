@@ -1,10 +1,10 @@
-"""Scheduled jobs as a pure state machine: commands and the clock turn a job and its runs into the next ones.
+"""Scheduled jobs as a pure state machine: each function takes a job and its runs, and returns the changed ones.
 
-Above: runtime/jobs, which stores each decision under the job's revision and does what it says. Below: schedule.py.
+Above: runtime/jobs, which stores each decision under the job's revision and carries it out. Below: schedule.py.
 
-An *open* run is `waiting` for an earlier one to end, `starting` (its message is to be sent) or `running` (it was sent).
-Its id derives from the due time, so a due time has one run, however often the machine decides on it. `after_ms` is the
-job's position in its schedule: every due time up to it is done.
+An *open* run is `waiting` for an earlier run to end, `starting` (its message is about to be sent) or `running` (its
+message was sent). A run's id derives from its due time, so a due time has only one run, even if it is decided several
+times. `after_ms` is the job's position in its schedule: every due time up to it has been handled.
 """
 
 import hashlib
@@ -20,14 +20,14 @@ from perdure.core.clock import stamp
 from perdure.core.schedule import COUNT_MAX, Schedule
 
 GRACE_MS = 60_000
-"""A run that starts later than this was missed."""
+"""A run that would start later than this counts as missed."""
 BACKOFF_MS = 60_000
 BACKOFF_MAX_MS = 6 * 3_600_000
 CLOCK_BACK_MS = 25 * 3_600_000
 """If the position is further ahead than this, the clock was wrong."""
 RESULT_MAX_CHARS = 8_000
 PLACE_MAX_CHARS = 40
-"""The longest that a time, a number or an outcome gets."""
+"""The maximum length of a time, a number or an outcome in a message."""
 OF_THE_SCHEDULE = ("cron", "every_s", "time_zone", "starts_at", "until", "jitter_s")
 WORDS = ("job", "due", "date", "run", "last_outcome", "last_result")
 _PLACE = re.compile(r"\{(" + "|".join(WORDS) + r")\}")
@@ -71,9 +71,9 @@ class Job(Struct, frozen=True, kw_only=True):
     created_ms: int
     after_ms: int
     due_ms: int | None = None
-    """The next due time; None if it is paused, or has none left."""
+    """The next due time; None if the job is paused or has no due times left."""
     start_ms: int | None = None
-    """The same with jitter: when the run begins."""
+    """The next due time plus jitter: when the run starts."""
     paused_by: Literal["person", "failures"] | None = None
     paused_reason: str = ""
     run_count: int = 0
@@ -87,7 +87,7 @@ class Job(Struct, frozen=True, kw_only=True):
 
     @property
     def position_ms(self) -> int:
-        """Due times up to here are done; a backoff skips those within it."""
+        """Due times up to here have been handled, or are skipped by the backoff."""
         return max(self.after_ms, self.backoff_until_ms or 0)
 
     @property
@@ -104,7 +104,7 @@ class Run(Struct, frozen=True, kw_only=True):
     trigger: Trigger
     state: Literal["waiting", "starting", "running", "ended"]
     number: int = 0
-    """Counts the job's runs; 0 for one that was skipped."""
+    """The run's number, from 1; 0 if the run was skipped."""
     session_id: str | None = None
     message_id: str | None = None
     turn: int | None = None
@@ -114,7 +114,7 @@ class Run(Struct, frozen=True, kw_only=True):
     ended_ms: int | None = None
     outcome: Outcome | None = None
     detail: str = ""
-    """Why it was skipped, failed or was cancelled, in one sentence."""
+    """Why the run was skipped, failed or was cancelled, in one sentence."""
     duration_ms: int | None = None
     cost_usd: float | None = None
     text: str = ""
@@ -135,7 +135,7 @@ class Last(Struct, frozen=True):
 
 
 class Decided(Struct, frozen=True):
-    """The job after a decision, the runs that are new, and those that have changed."""
+    """The job after a decision, the new runs, and the changed runs."""
 
     job: Job
     new: list[Run] = []
@@ -146,7 +146,7 @@ class Decided(Struct, frozen=True):
 
 
 def planned(job: Job, schedule: Schedule) -> Job:
-    """The job with its next due time, after the position that it has."""
+    """The job with its next due time, computed from its position."""
     due = None if job.paused_by is not None or _has_had_all(job) else schedule.first_after(job.position_ms)
     return replace(job, due_ms=due, start_ms=None if due is None else start_of(job, schedule, due))
 
@@ -167,8 +167,8 @@ def _has_had_all(job: Job) -> bool:
 
 
 def paused(job: Job, opened: Sequence[Run], by: Literal["person", "failures"], reason: str, now_ms: int) -> Decided:
-    """Stop the schedule and skip scheduled runs that wait. Started runs continue."""
-    why = "The job was paused." if by == "person" else "The job paused itself."
+    """Stop the schedule and skip waiting scheduled runs. Started runs continue."""
+    why = "The job was paused." if by == "person" else "The job was paused after failures."
     job = replace(job, paused_by=by, paused_reason=reason, due_ms=None, start_ms=None)
     return Decided(job, changed=_dropped(opened, why, now_ms))
 
@@ -206,7 +206,7 @@ def decide_due(job: Job, schedule: Schedule, opened: Sequence[Run], last: Last, 
     if job.start_ms is None or job.start_ms > now_ms:
         return Decided(job)
     spec = job.spec
-    # One more than may run, one that is on time, and one whose jitter is not over.
+    # One more than may be caught up, one on time, and one whose jitter has not passed.
     limit = 3 + (spec.missed_max if spec.missed == "all" else 1)
     found = schedule.latest(job.position_ms, now_ms, limit)
     count = len(found) if len(found) < limit else schedule.count(job.position_ms, now_ms)
@@ -221,7 +221,7 @@ def decide_due(job: Job, schedule: Schedule, opened: Sequence[Run], last: Last, 
     new: list[Run] = []
     skipped = count - len(on_time) - len(chosen)
     if skipped > 0:
-        # Named after the last of them, which has no run of its own.
+        # The note takes its id from the last skipped due time, which has no other run.
         left_out = [moment for moment in missed if moment not in chosen]
         new.append(_skipped(job, left_out[-1], "missed", _missed(skipped, is_more), now_ms))
     job = replace(job, after_ms=found[-1])
@@ -237,7 +237,7 @@ def decide_due(job: Job, schedule: Schedule, opened: Sequence[Run], last: Last, 
 def run_now(
     job: Job, schedule: Schedule, opened: Sequence[Run], last: Last, now_ms: int, key: str
 ) -> tuple[Decided, Run]:
-    """A manual run, outside the schedule. The overlap rule applies."""
+    """Start a manual run, outside the schedule. The overlap rule applies."""
     job, run, replaced = _decide(job, schedule, opened, now_ms, "manual", last, now_ms, key=key)
     return Decided(job, [run], list(replaced.values())), run
 
@@ -268,17 +268,17 @@ def _decide(
     now_ms: int,
     key: str | None = None,
 ) -> tuple[Job, Run, dict[str, Run]]:
-    """One due time: the job after it, its run, and the earlier runs that it replaces."""
+    """Decide one due time. Returns the job, the new run, and the earlier runs that it replaces, by id."""
     spec, busy = job.spec, [run for run in opened if run.is_open]
     refusal = ""
     if trigger != "manual" and _has_had_all(job):
-        refusal = f"The job has had all of its {spec.max_runs} runs."
+        refusal = f"The job has reached its limit of {spec.max_runs} runs."
     elif busy and spec.overlap == "skip":
         refusal = "The previous run had not ended."
     elif spec.overlap == "wait":
         room = spec.missed_max if spec.missed == "all" else 1
         if sum(run.state == "waiting" for run in busy) >= room:
-            refusal = "The previous run had not ended, and another one waits already."
+            refusal = "The previous run had not ended, and another run is already waiting."
     if refusal:
         return job, _skipped(job, moment, trigger, refusal, now_ms, key), {}
     replaced: dict[str, Run] = {}
@@ -317,7 +317,7 @@ def session_of(job: Job, run: Run) -> str:
 
 
 def longest_chars(spec: JobSpec) -> int:
-    """How long its message can get."""
+    """The maximum length of the job's message, with all placeholders filled."""
     longest = {"job": len(spec.name), "last_result": RESULT_MAX_CHARS + 1}
     places = [longest.get(place.group(1), PLACE_MAX_CHARS) for place in _PLACE.finditer(spec.message)]
     return len(spec.message) + sum(places)
@@ -337,7 +337,7 @@ def message_text(job: Job, schedule: Schedule, run: Run, last: Last) -> str:
 
 
 def local_time(schedule: Schedule, ms: int) -> str:
-    """In the job's time zone, to the second, with the offset from UTC."""
+    """ISO 8601 in the job's time zone, to the second, with the UTC offset."""
     return datetime.fromtimestamp(ms // 1000, UTC).astimezone(schedule.zone).isoformat()
 
 
@@ -364,14 +364,14 @@ def _failures(number: int) -> str:
 
 
 def ended(run: Run, outcome: Outcome, detail: str, now_ms: int, **about: Any) -> Run:
-    """One that was never sent has no session."""
+    """The run in its final state. A run that was never sent has no session."""
     session_id = run.session_id if run.started_ms is not None else None
     run = replace(run, state="ended", outcome=outcome, detail=detail, ended_ms=now_ms, text="", session_id=session_id)
     return replace(run, **about)
 
 
 def settled(job: Job, schedule: Schedule, run: Run, opened: Sequence[Run], now_ms: int) -> Decided:
-    """A run has ended: reset or back off, pause after too many failures, and start the next run that waits."""
+    """A run has ended: reset or back off, pause after too many failures, and start the next waiting run."""
     opened = [other for other in opened if other.id != run.id]
     new: list[Run] = []
     dropped: list[Run] = []
@@ -380,7 +380,7 @@ def settled(job: Job, schedule: Schedule, run: Run, opened: Sequence[Run], now_m
     elif run.outcome == "failed":
         job = replace(job, failures=job.failures + 1)
         if job.failures >= job.spec.max_failures and job.paused_by is None:
-            pausing = paused(job, opened, "failures", f"It paused itself after {_failures(job.failures)}.", now_ms)
+            pausing = paused(job, opened, "failures", f"Paused after {_failures(job.failures)}.", now_ms)
             job, dropped = pausing.job, pausing.changed
         else:
             job, new = _backed_off(job, schedule, now_ms)
@@ -396,7 +396,7 @@ def settled(job: Job, schedule: Schedule, run: Run, opened: Sequence[Run], now_m
 
 
 def _backed_off(job: Job, schedule: Schedule, now_ms: int) -> tuple[Job, list[Run]]:
-    """Skip the due times of the next minutes, twice as many after each failure, with one note for all of them."""
+    """Skip due times for a minute, doubled after each further failure. One skipped run represents all of them."""
     until = now_ms + min(BACKOFF_MS * 2 ** min(job.failures - 1, 30), BACKOFF_MAX_MS)
     job = replace(job, backoff_until_ms=until)
     if job.due_ms is None or job.due_ms > until:
@@ -413,22 +413,22 @@ def _backing_off(job: Job, schedule: Schedule) -> str:
 
 
 def _said(job: Job, schedule: Schedule, ms: int) -> str:
-    """A moment for people, in the job's time zone."""
+    """A time for people, in the job's time zone."""
     return f"{local_time(schedule, ms)[:16].replace('T', ' ')} ({job.spec.time_zone})"
 
 
 def sent(job: Job, run: Run, turn: int | None, now_ms: int) -> Decided:
-    """Its message was taken."""
+    """The session accepted the run's message."""
     if job.spec.session == "same" and job.session_id != run.session_id:
         job = replace(job, session_id=run.session_id)
     return Decided(job, changed=[replace(run, state="running", turn=turn, started_ms=now_ms, text="")])
 
 
 def clock_went_back(job: Job, schedule: Schedule, now_ms: int) -> Decided | None:
-    """Restart the schedule after a clock that was far ahead; due times that already have a run keep it. After a smaller
-    step back the job just waits for its next due time."""
+    """Restart the schedule if the clock was set back by more than CLOCK_BACK_MS. Due times that already have a run keep
+    it. After a smaller step back, the job waits for its next due time."""
     if job.position_ms - now_ms <= CLOCK_BACK_MS or job.paused_by is not None:
         return None
-    why = f"The clock was set back from {_said(job, schedule, job.position_ms)}: the schedule begins again from now."
+    why = f"The clock was set back from {_said(job, schedule, job.position_ms)}: the schedule restarts from now."
     note = _skipped(job, now_ms, "schedule", why, now_ms, key=f"clock-{now_ms}")
     return Decided(planned(replace(job, after_ms=now_ms, backoff_until_ms=None), schedule), [note])

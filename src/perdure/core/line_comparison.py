@@ -1,7 +1,7 @@
-"""Two texts compared line by line, as for a unified diff.
+"""Compares two texts line by line, as for a unified diff. Pure.
 
-Above: tool_text.py, proposed_edits.py and the terminal's diffs. Below: nothing. Pure, and nearly linear in the length
-of the texts: a rewritten file must not cost seconds.
+Above: tool_text.py, proposed_edits.py and the terminal's diffs. Below: nothing. Nearly linear in the length of the
+texts, so that a rewritten file does not take seconds.
 """
 
 import difflib
@@ -10,16 +10,16 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 COMPARED_LINES = 500
-"""A longer passage without a line that both have once is not compared: all of the old one is shown as removed, all of
-the new as added."""
+"""A longer passage without an anchor (a line that occurs exactly once in both texts) is not compared: all old lines are
+shown as removed, all new ones as added."""
 COMPARED_PAIRS = COMPARED_LINES**2
-"""Pairs of an old and a new line that are compared in all. What comes after is shown like a passage that is too long:
-many passages of lines that repeat would otherwise take seconds."""
+"""The total budget of compared pairs of lines. Passages beyond it are treated like overlong ones: many passages of
+repeated lines would otherwise take seconds."""
 CONTEXT_LINES = 3
 
 
 def groups(lines: Sequence[str], context: int = CONTEXT_LINES) -> list[tuple[int, int]]:
-    """Where the compared lines differ, with a few lines around: the first line and the one after the last of each."""
+    """The ranges of compared lines that differ, with some context: the first line, and the one after the last."""
     found: list[tuple[int, int]] = []
     for number, line in enumerate(lines):
         if line[0] == " ":
@@ -33,9 +33,9 @@ def groups(lines: Sequence[str], context: int = CONTEXT_LINES) -> list[tuple[int
 
 
 def compare(old: Sequence[str], new: Sequence[str]) -> Iterator[str]:
-    """Every line of both, after a blank if both have it, `-` if only the old text has it, `+` if only the new one.
+    """Every line of both texts, prefixed with a blank if it is in both, `-` if only in the old, `+` if only in the new.
 
-    They are cut at their anchors, and the passages between these are compared."""
+    The texts are split at their anchors, and the passages between are compared."""
     first_old = first_new = 0
     left = COMPARED_PAIRS
     for at_old, at_new in [*_anchors(old, new), (len(old), len(new))]:
@@ -64,8 +64,8 @@ def _replaced(old: Sequence[str], new: Sequence[str]) -> Iterator[str]:
 
 
 def _anchors(old: Sequence[str], new: Sequence[str]) -> list[tuple[int, int]]:
-    """Places of lines that both have exactly once, in the same order in both: the longest such chain, as in a patience
-    diff. Lines that the two begin and end with in common are anchors too."""
+    """The positions of lines that occur exactly once in both texts: the longest chain in the same order, as in a
+    patience diff. The common first and last lines are anchors too."""
     shorter = min(len(old), len(new))
     first = next((i for i in range(shorter) if old[i] != new[i]), shorter)
     last = next((i for i in range(shorter - first) if old[-1 - i] != new[-1 - i]), shorter - first)
@@ -84,7 +84,7 @@ def _once(lines: Sequence[str]) -> dict[str, int]:
 
 
 def _rising(numbers: list[int]) -> list[int]:
-    """Which of these numbers make the longest rising chain."""
+    """The indices of the longest increasing subsequence."""
     lows: list[int] = []
     ends: list[int] = []
     before: list[int] = []

@@ -1,7 +1,9 @@
-"""What an agent did that is not content: the facts that drivers and the runner report to the machine.
+"""Facts: what drivers and the runner report about an agent, other than content.
 
-Content is reported as events (core/events.py). Commands may be refused; these may not: the machine turns each into
-events, or ignores it because its launch or turn is no longer the session's.
+Content is reported as events (events.py). Unlike commands, facts are never refused: the machine turns each into events,
+or ignores it if it belongs to an earlier launch or turn.
+
+Above: drivers and the runner. Below: observe.py handles them; docs/sessions.md lists those that change the phase.
 """
 
 from typing import Any, Literal
@@ -12,7 +14,7 @@ from perdure.core.events import StopReason
 
 
 class SessionOpened(Struct, frozen=True):
-    """The agent's own session is there. `resumed` says that it is the one that was asked for."""
+    """The native session is open. `resumed`: it is the one that was requested, not a new one."""
 
     native_session_id: str
     resumed: bool
@@ -23,30 +25,31 @@ class SessionOpened(Struct, frozen=True):
 
 
 class ResumeRefused(Struct, frozen=True):
-    """The native session can't be had. The held prompt is forgotten; the runner starts over with a new one."""
+    """The agent can't resume its native session. The driver drops the input that it held back, and the runner starts
+    over with a new native session."""
 
     reason: str
     reopens: bool = True
-    """The same process can open a new session; else it is let go and another one is launched."""
+    """The same process can open a new session. Otherwise it is detached and another one is launched."""
 
 
 class StartFailed(Struct, frozen=True):
-    """No session at all can be had from this process (needs login, wrong protocol version, ...)."""
+    """The process can't open any session (needs login, wrong protocol version, ...)."""
 
     code: str
     message: str
     passing: bool = False
-    """It says nothing of the next process: a turn that waits for this one may try another, once."""
+    """Temporary: the turn that waits for this process may try another one, once."""
     detail: str | None = None
-    """What the message was made from, in the agent's own words."""
+    """The agent's own text, from which the message was made."""
 
 
-class Told(Struct, frozen=True):
-    """The turn's agent is told a conversation that was too long for it. Reported by the runner, not by a driver."""
+class TranscriptShortened(Struct, frozen=True):
+    """The conversation was too long and was shortened for the turn's agent. Reported by the runner, not by a driver."""
 
     turn: int
     digested: tuple[int, ...]
-    """Told in short form."""
+    """Turns in short form."""
     left_out: tuple[int, ...]
     tokens: int
 
@@ -58,7 +61,7 @@ class PromptWithdrawn(Struct, frozen=True):
 
 
 class TurnFinished(Struct, frozen=True):
-    """The agent's own word that the turn is over. `poisoned`: its native session can't be used again."""
+    """The agent reports the end of the turn. `poisoned`: its native session can't be used again."""
 
     turn: int
     stop_reason: StopReason
@@ -66,39 +69,39 @@ class TurnFinished(Struct, frozen=True):
     error_message: str | None = None
     poisoned: bool = False
     held: bool = False
-    """The turn failed, with nothing said, and the native session holds its message all the same."""
+    """The turn failed without output, but the native session holds its message nevertheless."""
     sent: bool = True
-    """The agent was given the message; else its native session does not hold this turn."""
+    """The agent received the message. Otherwise its native session does not hold this turn."""
     forgotten: bool = False
-    """The agent was given the message, and its native session may not hold it as it was, all the same."""
+    """The agent received the message, but its native session may not hold it unchanged."""
     cost_usd: float | None = None
     input_bytes: int = 0
     retry_at: float | None = None
-    """When it makes sense to try again (a usage limit resets), in seconds since 1970."""
+    """When to try again (a usage limit resets), in seconds since 1970."""
     retry_after_s: float | None = None
-    """The same, counted from now."""
+    """The same, in seconds from now."""
     error_detail: str | None = None
-    """What the message was made from, in the agent's own words."""
+    """The agent's own text, from which the message was made."""
     leaves: bool = False
-    """The process ends now and another one takes the next turn."""
+    """The process exits now; the next turn gets another one."""
 
 
 class TurnBegun(Struct, frozen=True):
-    """The agent began a turn that nobody asked for (a background task ended). Its content has turn 0, and so has its
-    TurnFinished: the machine knows which turn that is."""
+    """The agent started a turn on its own, for example because a background task ended. Its content and its
+    TurnFinished have turn 0, which the machine maps to the right turn."""
 
     message: str
 
 
 class Noise(Struct, frozen=True):
-    """A line that is not understood: broken JSON, a banner, over-long, a kind that is not known here."""
+    """A line that the driver does not understand: broken JSON, a banner, an overlong line, an unknown kind."""
 
     sample: str
     reason: str
     raw: str = ""
-    """As it came, but for its length."""
+    """The line as received, cut if it is long."""
     told: bool = True
-    """Whether people are told: once for each kind."""
+    """Whether to notify people: once for each kind."""
 
 
 class AgentExited(Struct, frozen=True):
@@ -117,12 +120,14 @@ class AgentExited(Struct, frozen=True):
         "start_timeout",
         "stuck",
     ]
-    """`expired`: its node was cut off from the others for too long. `never_started`: the server died after it had
+    """`expired`: its node was cut off from the database for too long. `never_started`: the server crashed after it
     recorded the launch and before a keeper ran."""
     exit_code: int | None = None
     signal: int | None = None
     error: str | None = None
     stderr: str = ""
     delivered: bool = True
-    """Whether the running turn's prompt may have reached the agent. Only if surely not is the turn tried again."""
+    """Whether the running turn's input may have reached the agent. The turn is retried only if it certainly did not."""
+    fallback: str | None = None
+    """The driver to use from now on if the process did not respond, as its driver names it."""
     input_bytes: int | None = None

@@ -1,7 +1,9 @@
-"""What the machine makes of facts: an agent's content, its word that a turn is over, its death.
+"""The half of the session state machine that handles facts: an agent's content, the end of its turns, its exit.
 
-The other half of session.py. Facts are never refused, but one whose launch is no longer the session's, or whose turn
-is not the running one, is ignored: whatever an older turn still does can't touch a newer one.
+session.py explains the machine. Facts are never refused. A fact of an earlier launch, or of a turn that is not
+running, is ignored, so an old turn can't affect a newer one.
+
+Above: the runner, which reads facts from drivers; recovery. Below: turns.py, permissions.py.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,7 +14,7 @@ import msgspec
 from perdure.core import events as ev
 from perdure.core import observations as ob
 from perdure.core.clock import seconds, stamp
-from perdure.core.decision import Decision, World
+from perdure.core.decision import Decision, World, check_target
 from perdure.core.permissions import DENY_ALL, answer_again, answer_by_rule
 from perdure.core.scope import view
 from perdure.core.state import Attached, Session, Turn
@@ -39,20 +41,19 @@ CONTENT = (
     ev.PendingPrompt,
 )
 ANY_TIME = (ev.Usage, ev.Config, ev.Title, ev.System)
-FALLBACK_DRIVERS = {"claude-stream": "claude-resume"}
 UNKNOWN_RESET_S = 3600
-"""How long a session waits for a limit of which nobody knows when it resets."""
+"""How long a session waits after a usage limit without a known reset time."""
 LATEST_RESET_S = 31 * 24 * 3600
-"""A moment that is later than this was misread."""
+"""A reset time further ahead than this is taken for a parsing error."""
 SHORTER_TRIES = 3
 AGENTS_OWN = 0
-"""The turn of what an agent does that nobody asked for."""
+"""The turn number that drivers use for work that an agent starts on its own."""
 
 AFTER_A_TURN = ("idle", "accepted", "working", "ended")
-"""Where a turn's end leads: `accepted` and `working` with the next queued message, `ended` with a single run."""
+"""The phases after a turn: `accepted` or `working` with the next queued message, `ended` in a single-shot session."""
 
 OBSERVED: dict[str, dict[str, tuple[str, ...]]] = {
-    # fact: {phase: where it may lead}; no other fact changes the phase, and none does where it is not listed.
+    # fact: {phase: phases it can lead to}. Other facts, and these facts in other phases, don't change the phase.
     "TurnFinished": {"working": AFTER_A_TURN, "aborting": AFTER_A_TURN},
     "StartFailed": {"working": AFTER_A_TURN, "aborting": AFTER_A_TURN},
     "ResumeRefused": {"working": AFTER_A_TURN, "aborting": AFTER_A_TURN},
@@ -62,7 +63,7 @@ OBSERVED: dict[str, dict[str, tuple[str, ...]]] = {
 
 
 def deltas_only(state: Session, launch_id: str, observations: Sequence[Any]) -> bool:
-    """Whether these facts can be kept without a decision: the fast path of a streaming answer."""
+    """Whether these facts can be stored without a decision: the fast path for streamed text."""
     attached, turn = state.attached, state.turn
     if attached is None or attached.launch_id != launch_id or turn is None or not state.working:
         return False
@@ -76,14 +77,14 @@ def deltas_only(state: Session, launch_id: str, observations: Sequence[Any]) -> 
 def observe(
     state: Session, launch_id: str, observations: Sequence[Any], world: World, *, pid: int | None = None
 ) -> Decision:
-    """The events that an agent's facts lead to; none, if the launch is no longer the session's."""
+    """The events that an agent's facts produce; none if another launch has replaced this one."""
     decision = Decision(state, world)
     add_facts(decision, launch_id, observations, pid=pid)
     return decision
 
 
 def add_facts(decision: Decision, launch_id: str, observations: Sequence[Any], *, pid: int | None = None) -> None:
-    """The same, as a part of a decision."""
+    """Like `observe`, but adds to an existing decision."""
     for fact in observations:
         attached = decision.state.attached
         if attached is None or attached.launch_id != launch_id:
@@ -95,17 +96,20 @@ def add_facts(decision: Decision, launch_id: str, observations: Sequence[Any], *
         elif isinstance(fact, ob.SessionOpened):
             _opened(decision, fact, pid)
         else:
+            name, before = type(fact).__name__, decision.state.phase
             _HANDLERS[type(fact)](decision, fact)
+            targets = (before, *OBSERVED.get(name, {}).get(before, ()))
+            check_target(name, before, decision.state.phase, targets)
 
 
 def _expected(turn: Turn) -> int:
-    """How a driver names the running turn."""
+    """The number that drivers use for the running turn."""
     return turn.turn if turn.origin == "person" else AGENTS_OWN
 
 
 def _belongs(turn: Turn, number: int | None) -> bool:
-    """Whether what a driver says of this turn is shown in the running one. A message may be taken in at the very moment
-    at which the agent begins to work by itself: then that is a part of the message's turn, which follows it."""
+    """Whether content that a driver reports under this number belongs to the running turn. If a message arrives at the
+    moment when the agent starts working on its own, that work becomes part of the message's turn."""
     return number in (turn.turn, AGENTS_OWN) if turn.origin == "person" else number == AGENTS_OWN
 
 
@@ -113,7 +117,7 @@ def _content(decision: Decision, event: Any) -> None:
     state = decision.state
     if not state.working or state.turn is None or not _belongs(state.turn, event.turn):
         return
-    # A copy: the same facts are decided on again where the store could not keep the decision.
+    # A copy, because the same facts are decided again if the append fails.
     event = msgspec.structs.replace(event, turn=state.turn.turn)
     if not isinstance(event, ev.PendingPrompt):
         decision.emit(tool_over(state, event) if isinstance(event, ev.ToolResult) else event)
@@ -160,8 +164,8 @@ def _any_time(decision: Decision, event: Any) -> None:
 
 
 def _is_ours(state: Session, title: str) -> bool:
-    """Whether an agent's title is about what we gave it, and not about what the person said: some name a session after
-    the first words of its first prompt, which a replay begins with words of our own."""
+    """Whether an agent's title quotes our framing and not the person's words. Some agents use the start of their first
+    input as title, and a replay starts with our own text."""
     turn = state.turn
     replayed = turn is not None and turn.context == "fresh" and bool(_history_of(state, turn))
     return replayed or is_framing(title)
@@ -172,7 +176,7 @@ def _opened(decision: Decision, fact: ob.SessionOpened, pid: int | None) -> None
     assert attached is not None
     told = (fact.models, fact.modes, fact.config_options) != (None, None, None)
     if attached.opened and attached.native_session_id == fact.native_session_id and not told:
-        return  # It only said more of itself, of which the runner takes note.
+        return  # The agent only reported more capabilities; the runner records those.
     decision.emit(
         ev.AgentAttached(
             agent=attached.agent,
@@ -188,7 +192,7 @@ def _opened(decision: Decision, fact: ob.SessionOpened, pid: int | None) -> None
 
 
 def _resume_refused(decision: Decision, fact: ob.ResumeRefused) -> None:
-    """The same turn goes on, once, with the full transcript. The refused id is never used again."""
+    """Retry the turn once with the full transcript. The refused id is never used again."""
     state = decision.state
     if state.turn is not None and _may_start_over(state):
         if fact.reopens:
@@ -201,20 +205,20 @@ def _resume_refused(decision: Decision, fact: ob.ResumeRefused) -> None:
 
 
 def _may_start_over(state: Session) -> bool:
-    """Whether the running turn may be sent once more: only once, and only if nothing was done in it."""
+    """Whether the running turn may be sent again: only once, and only if no tool has run."""
     turn = state.turn
     sent_once = turn is not None and turn.attempt == 1 and turn.origin == "person"
     return state.phase == "working" and turn is not None and sent_once and not turn.tool_ran
 
 
 def _history_of(state: Session, turn: Turn) -> list[int]:
-    """The turns before this one that its agent is given."""
+    """The earlier turns that this turn's agent receives."""
     return view(state.visible, turn.agent, turn.scope, before=turn.turn)
 
 
 def _may_be_told_less(state: Session) -> bool:
-    """Whether a turn that was too long for its agent is tried again with a shorter history: only if it was told one,
-    and did nothing yet."""
+    """Whether to retry a turn that was too long for its agent with a shorter history: only if the agent was sent a
+    history, and no tool has run."""
     turn = state.turn
     if turn is None or state.phase != "working" or turn.origin != "person" or turn.tool_ran:
         return False
@@ -280,7 +284,7 @@ def _turn_finished(decision: Decision, fact: ob.TurnFinished) -> None:
         after_s = fact.retry_after_s if fact.retry_after_s is not None else UNKNOWN_RESET_S
         retry_at = seconds(decision.world.now) + after_s
     if failed and retry_at is not None and not state.single_shot:
-        # What waits would meet the same limit: it stays in the queue until then.
+        # Queued messages would hit the same limit, so they wait until it resets.
         until = retry_at
         decision.emit(ev.WaitingUntil(until=stamp(until), reason=fact.error_code or "limit"))
         decision.emit(ev.WaitingForInput(turn=state.turn.turn))
@@ -288,12 +292,12 @@ def _turn_finished(decision: Decision, fact: ob.TurnFinished) -> None:
         continue_queue(decision)
 
 
-def _told(decision: Decision, fact: ob.Told) -> None:
+def _transcript_shortened(decision: Decision, fact: ob.TranscriptShortened) -> None:
     shortened(decision, fact)
 
 
 def _turn_begun(decision: Decision, fact: ob.TurnBegun) -> None:
-    """The agent works by itself: a turn like any other, but with nothing to send."""
+    """The agent starts a turn on its own: a turn like any other, but without a message to send."""
     state = decision.state
     if state.attached is None or not state.attached.opened:
         return
@@ -325,19 +329,20 @@ def _noise(decision: Decision, fact: ob.Noise) -> None:
     state = decision.state
     turn = state.turn.turn if state.working and state.turn else None
     if fact.told:
-        message = f"The agent wrote something that is not understood here ({fact.reason}): {fact.sample}"
+        message = f"The agent wrote a line that Perdure does not understand ({fact.reason}): {fact.sample}"
         decision.emit(ev.System(turn=turn, code="agent_noise", message=message))
     if fact.raw:
         decision.emit(ev.Unrecognised(turn=turn, reason=fact.reason, raw=fact.raw))
 
 
 def _exited(decision: Decision, fact: ob.AgentExited) -> None:
-    """The end of the process. A running turn fails with what it said, unless its prompt surely never arrived."""
+    """The process has exited. A running turn fails, and its output so far stays. It is retried instead if its input
+    certainly never reached the agent, or if the process exited while it resumed a native session."""
     state = decision.state
     attached, turn = state.attached, state.turn
     assert attached is not None
     if fact.how == "never_started" and not attached.opened:
-        # Nothing has happened yet: the runner launches again, and the turn keeps its plan.
+        # Nothing has happened yet: the runner launches again with the same plan.
         detach(decision, fact.how)
         return
     if turn is not None and _may_start_over(state):
@@ -352,7 +357,7 @@ def _exited(decision: Decision, fact: ob.AgentExited) -> None:
     if state.working and turn is not None:
         error = ev.Error(
             code="agent_exited",
-            message=f"The agent {exit_words(fact)}. What it said is kept; send a message to go on.",
+            message=f"The agent {exit_words(fact)}. Its output so far is saved; send a message to continue.",
             detail=fact.stderr or None,
         )
         detach(decision, exit_reason(fact))
@@ -361,17 +366,19 @@ def _exited(decision: Decision, fact: ob.AgentExited) -> None:
     else:
         detach(decision, exit_reason(fact))
         if not attached.opened and exit_reason(fact) == "exited":
-            # Nobody waits for it yet, but somebody may want to know why the next message will have to.
-            message = f"The agent {exit_words(fact)}. It opened no session."
+            # No turn is running, but this explains why the next message takes longer.
+            message = f"The agent {exit_words(fact)}. It did not open a session."
             decision.emit(ev.Error(code="agent_exited", message=message, detail=fact.stderr or None))
 
 
 def _other_driver(decision: Decision, attached: Attached, fact: ob.AgentExited) -> None:
-    """A streaming process that does not answer is not tried again. One that ended would end in any other way too."""
-    to = FALLBACK_DRIVERS.get(attached.driver)
-    if to is not None and fact.how in ("stuck", "start_timeout"):
+    """Replace the driver of a process that doesn't respond, if there is another. A process that exited would exit with
+    the other driver too, so it keeps its driver."""
+    if fact.fallback is not None and fact.how in ("stuck", "start_timeout"):
         decision.emit(
-            ev.DriverFallback(agent=attached.agent, from_driver=attached.driver, to=to, reason=exit_words(fact))
+            ev.DriverFallback(
+                agent=attached.agent, from_driver=attached.driver, to=fact.fallback, reason=exit_words(fact)
+            )
         )
 
 
@@ -389,31 +396,31 @@ def exit_reason(fact: ob.AgentExited) -> str:
 
 
 def exit_words(fact: ob.AgentExited) -> str:
-    """For people: how the process ended."""
+    """How the process ended, for people."""
     if fact.how == "spawn_failed":
         return f"could not be started: {fact.error or 'unknown reason'}"
     if fact.how == "memory":
-        return "was ended because it used more memory than its limit"
+        return "was stopped because it used more memory than its limit"
     if fact.how == "stuck":
-        return "took the message and showed nothing of it"
+        return "accepted the message but did not respond"
     if fact.how == "start_timeout":
-        return "was ended because it did not open its session in time"
+        return "was stopped because it did not open its session in time"
     if fact.how in ("lost", "never_started"):
-        return f"was lost: {fact.error}" if fact.error else "was lost together with the process that held it"
+        return f"was lost: {fact.error}" if fact.error else "was lost together with its keeper process"
     if fact.how == "orphaned":
-        return "was ended because nothing watched it for too long"
+        return "was stopped because no server was connected to it for too long"
     if fact.how == "expired":
-        return "was ended because its node was cut off from the database for too long"
+        return "was stopped because its node was cut off from the database for too long"
     if fact.signal is not None:
         return f"was killed by signal {fact.signal}"
-    return f"ended by itself (exit code {fact.exit_code})"
+    return f"exited (exit code {fact.exit_code})"
 
 
 _HANDLERS: dict[type[Any], Callable[[Decision, Any], None]] = {
     ob.ResumeRefused: _resume_refused,
     ob.StartFailed: _start_failed,
     ob.PromptWithdrawn: _withdrawn,
-    ob.Told: _told,
+    ob.TranscriptShortened: _transcript_shortened,
     ob.TurnBegun: _turn_begun,
     ob.TurnFinished: _turn_finished,
     ob.Noise: _noise,

@@ -1,4 +1,9 @@
-"""Permission rules: which prompts are answered without a person. First match wins; no match asks."""
+"""Permission rules: which requests are answered without a person. The first match wins; without a match, a person is
+asked.
+
+Above: observe.py answers prompts with them; evolve.py remembers "always"; settings and requests contain rules.
+Below: events. Pure.
+"""
 
 import functools
 import hashlib
@@ -14,7 +19,7 @@ from perdure.core.events import PendingPrompt, PromptOption
 
 
 class Rule(Struct, frozen=True, forbid_unknown_fields=True):
-    """Unknown fields are refused wherever a rule is read: with a misspelt `pattern` it would hold for everything."""
+    """Unknown fields are refused wherever a rule is read: with a misspelt `pattern`, a rule would match everything."""
 
     tool: str
     pattern: str = "*"
@@ -25,11 +30,11 @@ DENY_ALL = Rule("*", "*", "deny")
 
 
 class Action(Struct, frozen=True):
-    """The one field of a tool's input that says what it does, under any of these names, and those that may come with it
-    and do not change that."""
+    """The field of a tool's input that says what the tool does (`names`: its possible names), and the `neutral` fields,
+    which don't change that."""
 
     names: tuple[str, ...]
-    beside: frozenset[str]
+    neutral: frozenset[str]
 
 
 _FILE = Action(
@@ -42,9 +47,9 @@ _FILE = Action(
     ),
 )
 _EDIT = frozenset(("old_string", "new_string", "replace_all"))
-"""What each of several edits of one file may have."""
+"""The fields of one edit, in a list of edits to a file."""
 _HEADER = re.compile(r"^(?:\+\+\+ |--- |Index: |diff |rename |copy |\*\*\* )(?P<name>[^\t\r\n]*)", re.MULTILINE)
-"""A line of a diff that may name the file it changes."""
+"""A line of a diff that can name the changed file."""
 _SHELL = Action(("command", "cmd"), frozenset(("cwd", "description", "timeout", "run_in_background")))
 _ADDRESS = Action(("url",), frozenset(("prompt",)))
 _ACTIONS = {
@@ -52,22 +57,22 @@ _ACTIONS = {
     **dict.fromkeys(("Read", "Write", "Edit", "MultiEdit", "NotebookEdit", "read", "edit", "delete"), _FILE),
     **dict.fromkeys(("WebFetch", "fetch"), _ADDRESS),
 }
-"""By the tool's name: Claude's, and the kinds that ACP agents report instead of one."""
+"""By tool name: Claude's names, and the kinds that ACP agents report instead."""
 _OPERATORS = (";", "&", "|", "<", ">", "`", "$(", "(", "\n", "\r")
-"""With these a shell command does more than its first words say."""
+"""With these, a shell command can do more than its first words say."""
 _ESCAPED = ("\\n", "\\r")
-"""The new lines among them, as JSON writes them."""
+"""The newlines among them, as written in JSON."""
 _UP = re.compile(r'(?:^|(?<=[/\\"]))(?:\.|%2e){2}(?=$|[/\\"?#])', re.IGNORECASE)
-"""A step up in a path, also as an address or JSON may write it: what comes before it says nothing then."""
+"""A `..` in a path, also as written in a URL or in JSON. It cancels what comes before it."""
 _SET = re.compile(r"\[!?\]?[^\]]*\]")
-"""A set of characters, as `fnmatch` reads one: a `]` that comes first is part of it."""
+"""A set of characters in `fnmatch` syntax: a `]` in first position is part of the set."""
 STRINGS_MAX = 1000
-"""An input with more texts is not searched: whatever may hold it back does."""
+"""An input with more strings is not searched. Every `ask` or `deny` rule for the tool then applies."""
 
 
 def subject(tool: str | None, tool_input: Any) -> str:
-    """What an `allow` rule's pattern is compared with: the field that says what this tool does, if it is a text and
-    nothing beside it could mean something else, or else the whole input as JSON."""
+    """The text to which an `allow` rule's pattern is compared: the field that says what the tool does, if it is a
+    string and no other field can change its meaning; otherwise the whole input as JSON."""
     plain = _plain(tool, tool_input)
     return json.dumps(tool_input, sort_keys=True, default=str) if plain is None else plain
 
@@ -78,7 +83,7 @@ def _plain(tool: str | None, tool_input: Any) -> str | None:
     action = _ACTIONS.get(tool or "")
     if action is not None and isinstance(tool_input, dict):
         named = [name for name in action.names if name in tool_input]
-        rest = {name: value for name, value in tool_input.items() if name not in named and name not in action.beside}
+        rest = {name: value for name, value in tool_input.items() if name not in named and name not in action.neutral}
         if len(named) == 1 and isinstance(value := tool_input[named[0]], str):
             if action is _FILE:
                 rest = {name: change for name, change in rest.items() if not _changes_only(value, name, change)}
@@ -88,7 +93,7 @@ def _plain(tool: str | None, tool_input: Any) -> str | None:
 
 
 def _changes_only(path: str, name: str, change: Any) -> bool:
-    """Whether these are edits, or a diff, of this file and surely of no other."""
+    """Whether these are edits, or a diff, of this file and certainly of no other."""
     if name == "edits" and isinstance(change, list):
         return all(isinstance(one, dict) and _EDIT.issuperset(one) for one in change)
     if name == "diff" and isinstance(change, str):
@@ -97,23 +102,23 @@ def _changes_only(path: str, name: str, change: Any) -> bool:
 
 
 def _same_file(path: str, named: str) -> bool:
-    """By its whole path: what a shorter one means depends on where the agent is."""
+    """Compares whole paths: the meaning of a relative path depends on the agent's working directory."""
     return named in (path, "/dev/null", f"a/{path.lstrip('/')}", f"b/{path.lstrip('/')}")
 
 
 def _allows(rule: Rule, tool: str, tool_input: Any) -> bool:
-    """A star alone matches anything. Any other pattern has to name each operator and each step up of a path: `git *` is
-    not `git status; rm -rf .`, and `/srv/*` not `/srv/../etc`, though the star could match that. A tool that is not
-    known may be a shell or take a path."""
+    """A lone star matches anything. Any other pattern must contain each shell operator and each `..` of the text:
+    `git *` doesn't match `git status; rm -rf .`, and `/srv/*` doesn't match `/srv/../etc`, although a star could. Both
+    checks apply to unknown tools, because they may run a shell or take a path."""
     text = subject(tool, tool_input)
     if not fnmatchcase(tool, rule.tool) or not fnmatchcase(text, rule.pattern):
         return False
     if rule.pattern.strip("*") == "":
         return True
-    # A set such as `[!;]` names what it leaves out.
+    # A set such as `[!;]` contains the operator that it excludes.
     named, action = _SET.sub("?", rule.pattern), _ACTIONS.get(tool)
     if action is _ADDRESS and any(one in text for one in "\t\r\n"):
-        return False  # whoever fetches it drops these, so that it is another address
+        return False  # URL parsers drop these characters, so a different address would be fetched
     operators = _OPERATORS if _plain(tool, tool_input) is not None else _OPERATORS + _ESCAPED
     if action not in (_FILE, _ADDRESS) and any(text.count(one) != named.count(one) for one in operators):
         return False
@@ -121,8 +126,8 @@ def _allows(rule: Rule, tool: str, tool_input: Any) -> bool:
 
 
 def _holds_back(rule: Rule, prompt: PendingPrompt, texts: Callable[[], list[str]]) -> bool:
-    """Whether an `ask` or a `deny` is meant: by the tool's name or the title, and by any text of the input. A title is
-    free text that a model may have written: it can hold a request back, never let one through."""
+    """Whether an `ask` or `deny` rule matches: the tool's name or the title, and any string of the input. A title is
+    free text, possibly written by a model, so it can only restrict a request and never allow one."""
     if not any(fnmatchcase(name, rule.tool) for name in (prompt.tool or "", prompt.title)):
         return False
     whole, *parts = texts()
@@ -130,8 +135,7 @@ def _holds_back(rule: Rule, prompt: PendingPrompt, texts: Callable[[], list[str]
 
 
 def _texts(value: Any) -> list[str]:
-    """The texts of an input, and its lists as one line each, less what is nested in them, which has lines of its own;
-    of a vast input so many that this shows."""
+    """The strings of an input, plus one line per list with its scalar items. Stops after more than STRINGS_MAX."""
     found: list[str] = []
     left = [value]
     while left and len(found) <= STRINGS_MAX:
@@ -148,7 +152,7 @@ def _texts(value: Any) -> list[str]:
 
 
 class Remembered(Struct, frozen=True):
-    """A request that a person has answered with "always": this tool with this very input."""
+    """A request that a person answered with "always": this tool with exactly this input."""
 
     tool: str
     digest: str
@@ -156,15 +160,15 @@ class Remembered(Struct, frozen=True):
 
 
 def remembered(prompt: PendingPrompt, kind: str) -> Remembered | None:
-    """What an answer means for the same request later: to the letter, as no pattern is a fence around a shell. One that
-    does not say what it is about is not known again."""
+    """What to remember of an answer, for later requests with the same input. The match is exact, because no pattern can
+    safely bound a shell command. A request without tool or input can't be recognised again."""
     if prompt.kind != "permission" or not prompt.tool or not prompt.input or not kind.endswith("_always"):
         return None
     return Remembered(prompt.tool, _digest(prompt.input), "allow" if kind == "allow_always" else "deny")
 
 
 def answer_again(known: list[Remembered], prompt: PendingPrompt) -> PromptOption | None:
-    """The option that the person chose for the same request before."""
+    """The option that matches the person's earlier "always" answer to the same request."""
     if prompt.kind != "permission" or not prompt.tool or not prompt.input:
         return None
     digest = _digest(prompt.input)
@@ -189,10 +193,10 @@ def _option(prompt: PendingPrompt, action: str) -> PromptOption | None:
 
 
 def answer_by_rule(rules: list[Rule], prompt: PendingPrompt) -> PromptOption | None:
-    """The option that the first matching rule chooses, or None: ask the person."""
+    """The option that the first matching rule chooses. None: ask a person."""
     if prompt.kind != "permission":
         return None
-    # Once for all rules: an input may be long.
+    # Computed once for all rules, because an input may be long.
     texts = functools.cache(lambda: [subject(prompt.tool, prompt.input), *_texts(prompt.input)])
     for rule in rules:
         if rule.action == "allow":

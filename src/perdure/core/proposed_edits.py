@@ -1,7 +1,8 @@
-"""What an edit would change in the file as it is now: hunks with line numbers and a few lines around them.
+"""What a proposed edit would change in the current file: hunks with line numbers and context. Pure.
 
-Above: runtime/proposals.py, which reads the files. Below: line_comparison.py. Pure. An agent that asks for permission
-often names only the passage that it replaces, or the whole of what it writes; a person decides on the difference.
+Above: runtime/running/proposals.py, which reads the files; the Claude driver and the terminal's diffs.
+Below: line_comparison.py. An agent that asks for permission often reports only the passage that it replaces, or the
+whole new file. A person needs to see the difference.
 """
 
 from collections.abc import Callable
@@ -14,9 +15,9 @@ Diff = list[dict[str, Any]]
 
 
 def place(diff: Diff, text_of: Callable[[str], str | None]) -> Diff:
-    """The same change, with line numbers and context where the file is known and the change fits it.
+    """The same change, with line numbers and context if the file can be read and the change applies to it.
 
-    `text_of` gives a file's text, None if it can't be read. Entries that already have a line number stay as they are.
+    `text_of` returns a file's text, or None if it can't be read. Entries that already have a line number don't change.
     """
     placed: Diff = []
     for path, group in groupby(diff, lambda entry: entry.get("path")):
@@ -31,7 +32,7 @@ def place(diff: Diff, text_of: Callable[[str], str | None]) -> Diff:
 
 
 def hunks(path: str, old: str, new: str) -> Diff:
-    """One entry per changed place; `line` is where it begins in the new text."""
+    """One entry per hunk; `line` is the hunk's first line in the new text."""
     marked = list(compare(lines_of(old), lines_of(new)))
     found: Diff = []
     line, at = 1, 0
@@ -43,16 +44,16 @@ def hunks(path: str, old: str, new: str) -> Diff:
 
 
 def lines_of(text: str) -> list[str]:
-    """Lines with their line ends: only `\\n` ends one, as in a unified diff."""
+    """Lines including their line ends. Only `\\n` ends a line, as in a unified diff."""
     lines = text.split("\n")
     return [*(line + "\n" for line in lines[:-1]), *lines[-1:]] if lines[-1] else [line + "\n" for line in lines[:-1]]
 
 
 def _applied(entries: Diff, text: str) -> tuple[str, str] | None:
-    """The file before and after all edits; None if one of them does not fit."""
+    """The file before and after all edits; None if one of them doesn't apply."""
     passages = [str(entry.get("old_text") or "") for entry in entries]
     if "\r\n" in text and not any("\r\n" in passage for passage in passages):
-        # Agents name passages of such a file with plain line ends.
+        # Agents report passages of a file with CRLF line ends with plain `\n`.
         text = text.replace("\r\n", "\n") if all(passages) else text
     after = text
     for entry in entries:

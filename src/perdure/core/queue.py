@@ -1,6 +1,6 @@
-"""The queue of a session: how events change which messages wait, and in which order. Pure.
+"""A session's queue: how events add, change and remove waiting messages. Pure.
 
-Above: evolve.py. Below: state.py. What may be queued, edited and withdrawn is decided in session.py.
+Above: evolve.py. Below: state.py. session.py decides what may be queued, edited and withdrawn.
 """
 
 from perdure.core import events as ev
@@ -17,7 +17,7 @@ def add(state: Session, event: ev.MessageQueued) -> None:
         queued_at=event.at,
         first=event.first,
     )
-    # Those that interrupt go before those that wait, in their own order.
+    # Interrupting messages go before the others, in order of arrival.
     ahead = sum(waiting.first for waiting in state.queue) if event.first else len(state.queue)
     state.queue.insert(ahead, queued)
 

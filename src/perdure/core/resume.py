@@ -1,8 +1,10 @@
-"""Whether a turn may go on in the agent's own session, or must be given the whole transcript.
+"""Decides whether a turn continues in the agent's native session or needs the whole transcript.
 
-One pure function; its plan is the only source of both halves: what the agent is asked to open, and what it is told.
-`live` and `resumed` send the new message with the turns that the agent's session missed, `fresh` opens a new native
-session and sends the full transcript. Sending neither context nor transcript can't be expressed.
+One pure function makes the plan. The plan determines both which native session the agent opens and which turns it
+receives. `live` and `resumed` send the new message with the turns that the native session lacks; `fresh` opens a new
+native session and sends the full transcript. A plan without context and without transcript is impossible.
+
+Above: turns.py, and the verb that explains a plan. Below: the session's state.
 """
 
 from typing import Literal
@@ -13,27 +15,27 @@ from perdure.core.state import Attached, Binding
 
 
 class AgentFacts(Struct, frozen=True, kw_only=True):
-    """What is known of an agent on this machine, for one working directory."""
+    """What this machine knows about an agent, for one working directory."""
 
     driver: str
     can_resume: bool
     workdir_id: str
     fingerprint: str
     shares: bool = False
-    """Its process serves several sessions."""
+    """One process of this agent serves several sessions."""
     resume: Literal["auto", "never"] = "auto"
     commands: tuple[str, ...] | None = None
-    """The slash commands that it was last seen with, in any session; None if it has not run yet."""
+    """The slash commands that it last reported, in any session; None if it has not run yet."""
 
 
-class Plan(Struct, frozen=True):
+class ContextPlan(Struct, frozen=True):
     context: Literal["live", "resumed", "fresh"]
     reason: str
     native_session_id: str | None = None
     seen: int = 0
     """The last turn that the native session holds."""
     guards: dict[str, bool] = {}
-    """Each guard that was looked at, and whether it held."""
+    """Each guard that was checked, and whether it held."""
 
 
 def _id(binding: Binding | None) -> str | None:
@@ -46,21 +48,21 @@ def resolve_resume(
     facts: AgentFacts,
     fresh: bool,
     binding: Binding | None,
-    epoch: int,
+    context_version: int,
     poisoned: list[str],
     attached: Attached | None,
     last_visible_turn: int,
     scope: str = "all",
     sole_holder: bool = True,
     unpinned: bool = False,
-) -> Plan:
-    """The plan for the next turn. Guards in order; the first that fails is the reason.
+) -> ContextPlan:
+    """The plan for the next turn. Guards are checked in order; the first that fails is the reason.
 
-    `unpinned`: the agent had a session of its own, which turned out to be unusable, and has no other one yet.
+    `unpinned`: the agent's native session became unusable, and it has no new one yet.
 
-    `sole_holder`: the agent gave the native session's id out once. If not, nobody knows whose session it names. A
-    process of the session's own holds the context whatever it is called; one that is shared tells sessions apart by
-    nothing but their ids."""
+    `sole_holder`: the agent issued the native session's id only once. Otherwise the id is ambiguous and must not be
+    resumed. A process that serves only this session still holds the right context; a shared process doesn't, because
+    it tells sessions apart only by their ids."""
     live = (
         attached is not None
         and attached.agent == agent
@@ -89,7 +91,7 @@ def resolve_resume(
         reason = "no_prior_answer"
     elif not holds("confirmed", binding.confirmed):
         reason = "last_turn_not_confirmed"
-    elif not holds("same_epoch", binding.epoch == epoch):
+    elif not holds("same_epoch", binding.context_version == context_version):
         reason = "history_changed"
     elif not holds("same_scope", binding.scope == scope):
         reason = "scope_changed"
@@ -98,11 +100,11 @@ def resolve_resume(
     elif not holds("same_runtime", binding.fingerprint == facts.fingerprint):
         reason = "runtime_changed"
     elif live and (sole_holder or not facts.shares):
-        return Plan("live", "process_holds_context", binding.native_session_id, binding.last_turn, guards)
+        return ContextPlan("live", "process_holds_context", binding.native_session_id, binding.last_turn, guards)
     elif not holds("sole_holder", sole_holder):
         reason = "native_session_shared"
     elif not holds("agent_can_resume", facts.can_resume):
         reason = "agent_cannot_resume"
     else:
-        return Plan("resumed", "native_session_confirmed", binding.native_session_id, binding.last_turn, guards)
-    return Plan("fresh", reason, None, 0, guards)
+        return ContextPlan("resumed", "native_session_confirmed", binding.native_session_id, binding.last_turn, guards)
+    return ContextPlan("fresh", reason, None, 0, guards)

@@ -1,9 +1,9 @@
-"""When a job is due: a cron expression in a time zone, or an interval. Pure: the time zone comes in as a value.
+"""When a job is due: a cron expression in a time zone, or an interval. Pure: the time zone is passed in as a value.
 
-Above: jobs.py. Below: cronsim, whose rules are those of Debian's cron. A fixed time that a clock change skips is due
-right after the change; one that occurs twice is due the first time. An expression whose minute or hour begins with a
-star has no such exceptions: `*/30 * * * *` is due every half hour, whatever the clocks do. Times are milliseconds since
-1970.
+Above: jobs.py. Below: cronsim, which follows the rules of Debian's cron. A fixed time that a clock change skips is due
+right after the change; a time that occurs twice is due the first time. These exceptions don't apply to an expression
+whose minute or hour starts with a star: `*/30 * * * *` is due every half hour, even across clock changes. Times are
+milliseconds since 1970.
 """
 
 from collections.abc import Iterator
@@ -34,7 +34,7 @@ _UNITS = ((86_400, "day"), (3_600, "hour"), (60, "minute"), (1, "second"))
 
 
 class Schedule(Struct, frozen=True, kw_only=True):
-    """Exactly one of `cron` and `every_s` is set. An interval counts from `starts_ms`, which is its first due time."""
+    """Exactly one of `cron` and `every_s` is set. An interval is first due at `starts_ms`."""
 
     cron: str | None
     every_s: int | None
@@ -43,7 +43,7 @@ class Schedule(Struct, frozen=True, kw_only=True):
     until_ms: int | None = None
 
     def after(self, ms: int) -> Iterator[int]:
-        """Every due time after this moment, in order."""
+        """Every due time after this time, in order."""
         for due in self._cron_after(max(ms, self.starts_ms - 1)) if self.cron else self._every_after(ms):
             if self.until_ms is not None and due > self.until_ms:
                 return
@@ -53,8 +53,8 @@ class Schedule(Struct, frozen=True, kw_only=True):
         return next(self.after(ms), None)
 
     def latest(self, after: int, upto: int, limit: int) -> list[int]:
-        """The last `limit` due times after one moment and up to another. Looks back in growing windows, so that a long
-        time takes no longer than a short one."""
+        """The last `limit` due times in (after, upto]. Searches backwards in growing windows, so a long downtime takes
+        no longer than a short one."""
         window = FIRST_WINDOW_MS
         while True:
             begin = max(after, upto - window)
@@ -68,7 +68,7 @@ class Schedule(Struct, frozen=True, kw_only=True):
             window *= WINDOW_FACTOR
 
     def count(self, after: int, upto: int) -> int:
-        """How many due times lie after one moment and up to another; COUNT_MAX if there are more."""
+        """How many due times lie in (after, upto], at most COUNT_MAX."""
         number = 0
         for due in islice(self.after(after), COUNT_MAX):
             if due > upto:
@@ -81,7 +81,7 @@ class Schedule(Struct, frozen=True, kw_only=True):
         previous = ms
         for moment in CronSim(MACROS.get(self.cron, self.cron), _moment(ms, self.zone)):
             due = int(moment.timestamp()) * 1000
-            # An hour that occurs twice: from inside the second one, cronsim may name a time of the first.
+            # Within the second pass of an hour that occurs twice, cronsim may return a time of the first pass.
             if due > previous:
                 previous = due
                 yield due
@@ -96,7 +96,7 @@ class Schedule(Struct, frozen=True, kw_only=True):
 
 
 def check_cron(expression: str, zone: tzinfo, now_ms: int) -> None:
-    """Refuse an expression that can't be read, or that never fires."""
+    """Refuse an expression that is not valid, or that never fires."""
     plain = MACROS.get(expression, expression)
     if expression.startswith("@") and expression not in MACROS:
         raise Refused("invalid", f"cron {expression!r} is unknown. Use {', '.join(MACROS)}.", fields=["cron"])
@@ -116,7 +116,7 @@ def check_cron(expression: str, zone: tzinfo, now_ms: int) -> None:
 
 
 def _is_day(field: str) -> bool:
-    """Whether it is fine in itself: then it is the month that never has such a day."""
+    """Whether this day field is valid by itself. If it is, the expression fails because no given month has that day."""
     try:
         CronSim(f"0 0 {field} * *", datetime(2000, 1, 1, tzinfo=UTC))
     except (CronSimError, AssertionError):
@@ -125,7 +125,7 @@ def _is_day(field: str) -> bool:
 
 
 def in_words(cron: str | None, every_s: int | None) -> str:
-    """A schedule as a person would say it."""
+    """A schedule in readable words."""
     if cron is not None:
         words: str = CronSim(MACROS.get(cron, cron), datetime(2000, 1, 1, tzinfo=UTC)).explain()
         return words

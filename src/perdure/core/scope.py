@@ -1,9 +1,10 @@
-"""What each agent is given of a session's history, and what its own session holds of it already.
+"""Which turns of a session's history each agent receives, and which of them its native session already holds. Pure.
 
-Above: the plan of a turn (turns.py), the orders that tell the agent, and changes of history (history.py), which bump
-exactly those agents whose view is touched. Below: the state's spans of visible turns. Pure.
+Above: the plan of a turn (turns.py), the runner's orders, which send the missing turns, and changes to the history
+(history.py), which mark exactly those native sessions as out of date whose turns changed. Below: the state's spans of
+visible turns.
 
-Scope `all`: every visible turn. Scope `agent`: only the turns after the most recent answer of a different agent.
+Scope `all`: every visible turn. Scope `agent`: only the turns after the last answer of a different agent.
 """
 
 from collections.abc import Iterable, Sequence
@@ -19,7 +20,7 @@ def turns_of(visible: Iterable[Span]) -> list[int]:
 
 
 def view(visible: Sequence[Span], agent: str, scope: str, *, before: int | None = None) -> list[int]:
-    """The turns that an agent is given, in order; with `before`, as they were before that turn."""
+    """The turns that an agent receives, in order. With `before`: only those before that turn."""
     spans = visible if before is None else _cut(visible, before)
     if scope == "agent":
         foreign = [index for index, span in enumerate(spans) if span.answered and span.agent != agent]
@@ -29,12 +30,12 @@ def view(visible: Sequence[Span], agent: str, scope: str, *, before: int | None 
 
 
 def missing(visible: Sequence[Span], agent: str, scope: str, seen: int, *, before: int | None = None) -> list[int]:
-    """The turns of an agent's view that its own session, which holds those up to `seen`, does not hold."""
+    """The turns of an agent's view that its native session lacks. It holds those up to `seen`."""
     return [number for number in view(visible, agent, scope, before=before) if number > seen]
 
 
 def held(visible: Sequence[Span], agent: str, binding: Binding) -> list[int]:
-    """The turns that an agent's own session holds: what it was told when it began, and what was said to it since."""
+    """The turns that an agent's native session holds: those sent when it began, and all that were sent to it since."""
     last = binding.last_turn
     if binding.scope == "all":
         return [number for number in turns_of(visible) if number <= last]
@@ -43,7 +44,7 @@ def held(visible: Sequence[Span], agent: str, binding: Binding) -> list[int]:
     for span in visible:
         for number in range(span.first, span.last + 1) if span.agent == agent else ():
             if binding.first_turn <= number <= last:
-                # With each of its turns it was told what it had missed since the one before.
+                # Each of its turns also brought the turns that it had missed since its previous one.
                 found += [*missing(visible, agent, binding.scope, seen, before=number), number]
                 seen = number
     return found
@@ -52,7 +53,7 @@ def held(visible: Sequence[Span], agent: str, binding: Binding) -> list[int]:
 def touched(
     before: Sequence[Span], after: Sequence[Span], edited: int | None, bindings: dict[str, Binding]
 ) -> list[str]:
-    """The agents whose own session no longer holds what their view now says."""
+    """The agents whose native session no longer matches their view."""
     found = []
     for agent, binding in bindings.items():
         was = held(before, agent, binding)
@@ -62,7 +63,7 @@ def touched(
 
 
 def cut(visible: Sequence[Span], before: int) -> list[Span]:
-    """The spans without the turns from `before` on, as values of their own."""
+    """A copy of the spans, without the turns from `before` on."""
     return [Span(span.first, span.last, span.agent, span.answered) for span in _cut(visible, before)]
 
 

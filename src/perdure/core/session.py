@@ -1,13 +1,47 @@
-"""The session machine: which commands are allowed in which phase, and which events each leads to.
+"""The session state machine: its theory of operation, and the half that handles commands.
 
-The table below is the rule; the diagram in docs/sessions.md is drawn from it. Pure: time, ids and what is known of
-agents come in as values. `decide` answers commands (and may refuse), observe.py answers facts (and may not).
+Theory of operation. A session is a log of events, and its state is a fold of that log: `evolve` applies one event to
+the state, cannot fail, and is the only code that changes a state. Two functions produce new events:
 
-    idle      no turn runs; the next message starts one
-    accepted  a message has its turn, which the owner has not begun yet: it may wait for a slot
-    working   a turn runs
-    aborting  a turn runs and has been asked to stop
-    ended     nothing will ever run again
+    decide(state, command, world)            a person, program or timer requests something; may raise Refused
+    observe(state, launch_id, facts, world)  an agent process reports something; never refused, but facts of an
+                                             earlier launch or turn are ignored
+
+Both are pure. They return a Decision: the new events, and the state after them. The runtime appends these events in one
+transaction, provided that no other decisive event has been appended since `state` was read. Otherwise it reads the new
+events and decides again, so one command may be decided several times and stored once. Whatever a decision needs to
+know (the time, agent facts, permission rules, whether a slot is free) is a value in `world` or in the command.
+
+A handler calls `decision.emit(event)`, which also applies the event, so the next line already sees the new state.
+Streamed text changes no state, so the runtime appends it without a decision (`deltas_only` in observe.py).
+
+A session is always in one of five phases:
+
+    idle      no turn is running; the next message starts one
+    accepted  a message has its turn number, but the session's owner has not begun the turn; it may wait for a slot
+    working   a turn is running
+    aborting  a turn is running and has been asked to stop
+    ended     the session is over; no turn runs again
+
+Two tables list every phase change: ALLOWED (below) for commands, OBSERVED (observe.py) for facts. A command is refused
+in a phase that its row doesn't list. A fact doesn't change the phase unless its row says so. Both functions check each
+result against its table (`check_target`), so a wrong change is never stored. The tests check that the tables are
+complete (tests/core/test_tables.py) and match the handlers exactly (test_session.py, test_observe.py).
+docs/sessions.md is generated from them.
+
+The machine's five files:
+
+    session.py   ALLOWED, `create`, `decide`, and the handlers of most commands
+    observe.py   OBSERVED, `observe`, and the handlers of facts
+    turns.py     the life of a turn, for both halves: accept, begin, abort, finish, continue with the queue
+    history.py   the commands that change the history (edit, rewind, retry), and turns copied from another session
+    evolve.py    what each event changes in the state
+
+and the values they pass around: commands.py, observations.py (facts), events.py, state.py, decision.py (`Decision`,
+`World`).
+
+Above: the runtime (running/commands.py, running/runner.py), which makes the World and appends the events.
+Below: the four other files. It does no I/O and knows no store.
 """
 
 from collections.abc import Callable
@@ -18,7 +52,7 @@ import msgspec
 from perdure.core import commands as cmd
 from perdure.core import events as ev
 from perdure.core.answers import check_choice, read_answer
-from perdure.core.decision import Decision, World
+from perdure.core.decision import Decision, World, check_target
 from perdure.core.errors import Refused
 from perdure.core.evolve import created
 from perdure.core.history import edit_message, retry_turn, rewind
@@ -43,7 +77,7 @@ QUEUE_MAX_CHARS = 4_000_000
 _STAYS = {phase: (phase,) for phase in ("idle", "accepted", "working", "aborting")}
 
 ALLOWED: dict[str, dict[str, tuple[str, ...]]] = {
-    # command: {phase: where it may lead}; a phase that is not listed refuses.
+    # command: {phase: phases it can lead to}; refused in a phase that is not listed.
     "SubmitMessage": {
         "idle": ("accepted", "working"),
         "accepted": AFTER_A_TURN,
@@ -68,7 +102,7 @@ ALLOWED: dict[str, dict[str, tuple[str, ...]]] = {
     "DetachAgent": {"idle": ("idle",), "accepted": ("accepted",)},
     "ExpireTurnClock": {"working": ("working", "aborting")},
     "PrepareLaunch": {**_STAYS},
-    "BeginAnew": {"working": ("working", *AFTER_A_TURN[:2]), "aborting": ("aborting",)},
+    "BeginAnew": {"working": AFTER_A_TURN, "aborting": ("aborting",)},
     "BeginTurn": {"accepted": ("accepted", "working", "idle", "ended")},
     "EndWait": {"idle": ("idle", "accepted", "working")},
     "GiveUpTurn": {"accepted": AFTER_A_TURN, "working": AFTER_A_TURN, "aborting": AFTER_A_TURN},
@@ -76,7 +110,7 @@ ALLOWED: dict[str, dict[str, tuple[str, ...]]] = {
 
 
 def create(command: cmd.CreateSession, world: World) -> Decision:
-    """The first event of a session, and the state it leads to."""
+    """The first event of a session, and the state after it."""
     given = {name: getattr(command, name) for name in command.__struct_fields__}
     event = ev.SessionCreated(at=world.now, session_id=command.session_id, session=given)
     event.session = public_session(created(event), 1)
@@ -90,11 +124,13 @@ def create(command: cmd.CreateSession, world: World) -> Decision:
 
 
 def decide(state: Session, command: cmd.Command, world: World) -> Decision:
-    """The events that a command leads to, or Refused."""
-    if state.phase not in ALLOWED[type(command).__name__]:
+    """The events that a command produces. Raises Refused."""
+    name = type(command).__name__
+    if state.phase not in ALLOWED[name]:
         raise _refusal(state, command)
     decision = Decision(state, world)
     _HANDLERS[type(command)](decision, command)
+    check_target(name, state.phase, decision.state.phase, ALLOWED[name][state.phase])
     return decision
 
 
@@ -140,7 +176,7 @@ def _submit(decision: Decision, command: cmd.SubmitMessage) -> None:
     if command.when_busy == "reject":
         raise busy(state)
     if len(state.queue) >= QUEUE_MAX or sum(len(queued.text) for queued in state.queue) > QUEUE_MAX_CHARS:
-        raise Refused("queue_full", "Too many messages wait already. Take some back, or wait until they are sent.")
+        raise Refused("queue_full", "Too many messages are queued. Withdraw some, or wait until they are sent.")
     check_queued(decision, message)
     first = command.when_busy == "interrupt"
     decision.emit(
@@ -163,7 +199,7 @@ def _edit_queued(decision: Decision, command: cmd.EditQueuedMessage) -> None:
     if found is None:
         raise _no_such_message()
     if sum(len(queued.text) for queued in queue) - len(found.text) + len(command.text) > QUEUE_MAX_CHARS:
-        raise Refused("queue_full", "The waiting messages are too long together. Shorten it, or withdraw another one.")
+        raise Refused("queue_full", "The queued messages are too long in total. Shorten this one, or withdraw another.")
     check_queued(decision, msgspec.structs.replace(found, text=command.text))
     decision.emit(ev.QueuedMessageEdited(message_id=command.message_id, text=command.text))
 
@@ -177,7 +213,7 @@ def _unqueue(decision: Decision, command: cmd.UnqueueMessage) -> None:
 
 
 def _no_such_message() -> Refused:
-    return Refused("not_found", "No such message is waiting; it may have been sent already.")
+    return Refused("not_found", "No such message is queued; it may have been sent already.")
 
 
 # Ending things ------------------------------------------------------------------------------------------------------
@@ -226,12 +262,12 @@ def _expire_turn_clock(decision: Decision, command: cmd.ExpireTurnClock) -> None
         return
     limit = f"{command.limit_s:g} s" if command.limit_s < 120 else f"{command.limit_s / 60:g} min"
     if command.clock != "silence":
-        what = f"ran for {limit}" if command.clock == "turn_limit" else f"showed no sign of life for {limit}"
+        what = f"ran for {limit}" if command.clock == "turn_limit" else f"was inactive for {limit}"
         message = f"The turn {what} and is being stopped."
         decision.emit(ev.System(turn=turn.turn, code="turn_timeout", message=message))
         abort(decision, command.clock)
         return
-    what = "It is being stopped." if command.abort else "It goes on; abort it if it is stuck."
+    what = "It is being stopped." if command.abort else "The turn continues; abort it if it is stuck."
     decision.emit(ev.System(turn=turn.turn, code="silence", message=f"The agent was silent for {limit}. {what}"))
     if command.abort:
         abort(decision, "silence")
@@ -253,8 +289,8 @@ def _prepare_launch(decision: Decision, command: cmd.PrepareLaunch) -> None:
             fingerprint=command.fingerprint,
         )
     )
-    if command.told is not None:
-        shortened(decision, command.told)
+    if command.shortened is not None:
+        shortened(decision, command.shortened)
 
 
 def _begin_anew(decision: Decision, command: cmd.BeginAnew) -> None:
@@ -297,7 +333,7 @@ def _answer_prompt(decision: Decision, command: cmd.AnswerPrompt) -> None:
 def _no_such_prompt(state: Session, prompt_id: str) -> Refused:
     if prompt_id in state.resolved_prompts:
         return Refused("prompt_resolved", "This prompt has been answered already, or its turn has ended.")
-    return Refused("not_found", "No such prompt. See the session's prompts for those that wait.")
+    return Refused("not_found", "No such prompt. See the session's prompts for the open ones.")
 
 
 def _set_config(decision: Decision, command: cmd.SetConfig) -> None:

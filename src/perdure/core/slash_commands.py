@@ -1,8 +1,8 @@
-"""Slash commands of an agent: which of them a message calls, and why a replay can't carry one.
+"""Slash commands of an agent: which of them a message calls, and why they can't follow a replay. Pure.
 
-Above: turns.py, which plans turns, and transcript.py, which composes what is sent. Below: the session's state and what
-is known of the agent. An agent takes a text for a command only if nothing comes before its slash. A turn that replays
-the conversation puts the conversation there, so a command is refused instead of arriving as text. Pure.
+Above: turns.py, which plans turns, and transcript.py, which composes inputs. Below: the session's state and the facts
+about its agent. Agents recognise a command only at the very start of an input. A replay puts the conversation there,
+so Perdure refuses the command, which would otherwise arrive as plain text.
 """
 
 import re
@@ -13,37 +13,37 @@ from perdure.core.resume import AgentFacts
 from perdure.core.state import Session
 
 SHAPE = re.compile(r"/([\w:.-]+)(?:\s|$)")
-"""What a command looks like, and a path does not: `/review it`, but not `/etc/hosts is wrong`."""
+"""Matches a command but not a path: `/review it`, but not `/etc/hosts is wrong`."""
 
 REPORTED_AS = "available_commands"
-"""The `config_id` under which an agent reports them."""
+"""The `config_id` under which an agent reports its commands."""
 REFUSED = "command_refused"
 """The code of a turn that failed because its command could not reach the agent as a command."""
 
 
 def names(commands: Iterable[Any]) -> tuple[str, ...]:
-    """The names in a list that an agent reports, without the slash that some of them write."""
+    """The names in a list reported by an agent, without the leading slash that some agents add."""
     found = (command.get("name") for command in commands if isinstance(command, dict))
     return tuple(name.lstrip("/") for name in found if isinstance(name, str) and name.strip("/ "))
 
 
 def known(state: Session, agent: str, facts: AgentFacts | None) -> tuple[str, ...] | None:
-    """The commands of an agent: those that it has in this session, else those that it was last seen with. None if it
-    has never been asked."""
+    """An agent's commands: those it reported in this session, else those it last reported anywhere. None if it has
+    never run."""
     own = state.commands if agent == state.agent else state.choices.get(agent, {}).get("commands")
     return names(own or ()) or (facts.commands if facts is not None else None)
 
 
 def called(text: str, commands: Collection[str] | None) -> str:
-    """The name of the command that this text calls; empty if it is ordinary text. Where the commands are not known, all
-    that looks like one counts."""
+    """The name of the command that this text calls; empty if it is ordinary text. If the agent's commands are unknown,
+    anything that looks like a command counts."""
     text = text.lstrip()
     if not text.startswith("/"):
         return ""
     if commands is None:
         found = SHAPE.match(text)
         return found.group(1) if found is not None else ""
-    # Some names have several words (`memory show`), some are in folders (`nested/review`).
+    # A name may have several words (`memory show`) or a folder (`nested/review`).
     fitting = [name for name in commands if text[1 : 1 + len(name)] == name and not text[1 + len(name) :][:1].strip()]
     return max(fitting, key=len, default="")
 

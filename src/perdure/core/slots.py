@@ -1,7 +1,7 @@
-"""Who takes a slot, and the words for a turn that finds none.
+"""Which sessions take a slot, and the messages for a turn that gets none. Pure.
 
-Above: runtime/running/placement.py counts, suspends and ends. Below: the session's state. Pure. It deliberately does
-not say what happens to a turn without a slot: that is one place in the runtime.
+Above: runtime/running/placement.py, which counts slots, and suspends or ends sessions. Below: the session's state.
+What happens to a turn without a slot is decided in the placement, not here.
 """
 
 from collections.abc import Sequence
@@ -23,30 +23,31 @@ class Taker(NamedTuple):
 
 
 def takes_slot(state: Session, *, count_idle: bool) -> bool:
-    """A running turn takes a slot, unless it waits for a person. When that one answers, it goes on at once and may be
-    one too many; nothing new begins until there are fewer again. Where idle sessions count, each takes one until it
-    ends."""
+    """A running turn takes a slot, unless it waits for a person. After the answer it continues immediately, even if the
+    limit is exceeded; no new turn begins until the number is below the limit again. With `count_idle`, every session
+    takes a slot until it ends."""
     if count_idle:
         return state.phase != "ended"
     return state.working and not state.prompts
 
 
 def can_be_suspended(state: Session) -> bool:
-    """Whether its process can be ended without stopping anything."""
+    """Whether its process can be ended without interrupting any work."""
     return not state.working and state.attached is not None and not state.background_tasks
 
 
 def no_slot(limit: int, project: str | None, takers: Sequence[Taker], *, count_idle: bool) -> Refused:
-    """What takes the slots, and what can be done about it."""
+    """The error that says which sessions take the slots, and what to do."""
     setting = "slots" if project is None else "project_slots"
-    whose = "The server" if project is None else f"The project {project}"
+    whose = "the server" if project is None else f"the project {project}"
     if count_idle:
-        what, advice = f"has as many sessions as it may ({setting} = {limit}, idle ones count)", "Stop one"
+        counted, advice = ", idle sessions count", "Stop one"
     else:
-        what, advice = f"runs as many turns as it may ({setting} = {limit})", "Wait for one to end, abort one"
+        counted, advice = "", "Wait for a turn to end, abort one"
     return Refused(
         SLOTS_FULL,
-        f"{whose} {what}: {_named(takers)}. {advice}, or raise {setting} in perdure.toml.",
+        f"All slots of {whose} are taken ({setting} = {limit}{counted}): {_named(takers)}. "
+        f"{advice}, or raise {setting} in perdure.toml.",
         limit_of="server" if project is None else "project",
         limit=limit,
         taken_by=[taker.session_id for taker in takers],
@@ -54,11 +55,12 @@ def no_slot(limit: int, project: str | None, takers: Sequence[Taker], *, count_i
 
 
 def waits_for_slot(limit: int, project: str | None, *, count_idle: bool) -> WaitsFor:
-    """What an accepted message waits for. It names no session: those change while it waits; `explain` knows them."""
+    """What an accepted message waits for. It names no sessions, because they change while it waits; `perdure explain`
+    lists them."""
     setting = "slots" if project is None else "project_slots"
     whose = "the server" if project is None else f"the project {project}"
     many = "s" if limit > 1 else ""
-    what = f"has {limit} session{many}, idle ones included" if count_idle else f"runs {limit} turn{many} at once"
+    what = f"has {limit} session{many}, idle ones included" if count_idle else f"runs {limit} turn{many} at a time"
     return WaitsFor(SLOTS_FULL, f"Waiting for a free slot: {whose} {what} ({setting} = {limit}).")
 
 

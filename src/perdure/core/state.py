@@ -1,7 +1,9 @@
-"""The machine's memory of one session: what must be known to decide, and nothing that grows with its length.
+"""The state of one session: everything that a decision needs, and nothing that grows with the session's length.
 
-Folded from decisive events by evolve.py, stored beside them, and exact at any moment: text is in view.py, finished
-turns and messages are rows in the store.
+evolve.py folds it from decisive events, and the store saves it with each decision, so it is always exact. Text is
+elsewhere: the newest turn's in view.py, the rest in the store's events and turn records.
+
+Above: the machine (session.py), and everything that shows a session. Below: nothing but the structs it contains.
 """
 
 from typing import Any
@@ -14,7 +16,7 @@ from perdure.core.permissions import Remembered, Rule
 
 
 class Span(Struct, array_like=True):
-    """Visible turns that follow each other, first and last included, of one agent. `answered`: they did not fail."""
+    """Consecutive visible turns of one agent, from `first` to `last` inclusive. `answered`: they did not fail."""
 
     first: int
     last: int
@@ -23,14 +25,14 @@ class Span(Struct, array_like=True):
 
 
 class Verdict(Struct, array_like=True):
-    """What became of the permission that a running tool asked for, and how long it waited for that."""
+    """The outcome of a running tool's permission request, and how long the tool waited for it."""
 
     outcome: str
     waited_ms: int = 0
 
 
 class Turn(Struct, kw_only=True):
-    """One user message worked to its end; the public fields, then what only the machine needs."""
+    """One message and the agent's work on it: the public fields, then those that only the machine needs."""
 
     turn: int
     run_id: str
@@ -51,36 +53,36 @@ class Turn(Struct, kw_only=True):
 
     model: str | None = None
     catch_up: int = 0
-    """How many turns rode along because the agent's own session did not hold them."""
+    """How many turns were sent with the message because the native session did not hold them."""
     replayed: int = 0
-    """How many turns were told to an agent that began without any context."""
+    """How many turns were replayed to an agent that started without context."""
     slash_command: str = ""
-    """The agent's slash command that the message calls: it can't be sent behind a replay."""
+    """The agent's slash command that the message calls. It can't follow a replay."""
     digested: int = 0
     left_out: int = 0
-    """Of the turns that it was told: how many in short form, and how many were too old to be told at all."""
+    """Of the turns sent with the message: how many were shortened, and how many were too old to include."""
 
     native_session_id: str | None = None
     scope: str = "all"
     seen: int = 0
-    """The last turn that the agent's own session holds; 0 if it holds none and is told all."""
+    """The last turn that the native session holds; 0 if it holds none, and the agent receives them all."""
     origin: str = "person"
     trusted: bool = True
-    """When it began, the agent's own session held all that it was to hold: so it does when the turn has ended well."""
+    """The native session was complete when the turn began, so it is complete again when the turn ends well."""
     shortened: int = 0
-    """How often what it was told was too much for its agent."""
+    """How often the history sent with this turn was too long for its agent."""
     attempt: int = 1
     tool_ran: bool = False
     open_tools: list[str] = field(default_factory=list)
     verdicts: dict[str, Verdict] = field(default_factory=dict)
-    """Of open tools."""
+    """By tool id; open tools only."""
     commands: dict[str, str] = field(default_factory=dict)
-    """The open tools that run a command, and when each was first heard of."""
+    """The open tools that run a shell command, and when each was first reported."""
     paused_ms: int = 0
     paused_since: str | None = None
 
     def begin_tool(self, tool_id: str, command_at: str | None) -> None:
-        """`command_at`: the moment, if the tool runs a command."""
+        """`command_at`: the current time if the tool runs a shell command, else None."""
         self.tool_ran = True
         if tool_id not in self.open_tools:
             self.open_tools.append(tool_id)
@@ -93,7 +95,8 @@ class Turn(Struct, kw_only=True):
         self.commands.pop(tool_id, None)
 
     def judge(self, tool_id: str, outcome: str, waited_ms: int) -> None:
-        """Note what became of a tool's request. It may ask again: the last answer counts, and all of the waiting."""
+        """Record the outcome of a tool's permission request. If the tool asks several times, the last outcome counts,
+        and the waiting times add up."""
         before = self.verdicts.get(tool_id)
         self.verdicts[tool_id] = Verdict(outcome, waited_ms + (before.waited_ms if before else 0))
 
@@ -106,32 +109,34 @@ class Queued(Struct, kw_only=True):
     attachments: list[dict[str, Any]] = field(default_factory=list)
     queued_at: str = ""
     first: bool = False
-    """Sent as an interruption: it goes before those that were content to wait."""
+    """Sent as an interruption: it goes before the other queued messages."""
 
 
 class WaitsFor(Struct, frozen=True):
-    """Why an accepted message has not begun yet: a code for programs, a sentence for people. Without a sentence it is
-    not worth one: it begins in a moment, on another node."""
+    """Why the turn of an accepted message has not begun: a code for programs, a sentence for people. The sentence is
+    empty if the turn is about to begin on another node."""
 
     code: str
     message: str
 
 
 class Binding(Struct, kw_only=True):
-    """What is known of one agent's own session. `confirmed`: it holds every turn up to `last_turn`."""
+    """One agent's native session. `confirmed`: it holds every turn up to `last_turn`."""
 
     native_session_id: str
     workdir_id: str
     fingerprint: str
-    epoch: int = 0
+    context_version: int = field(default=0, name="epoch")
+    """The agent's entry in `Session.context_versions` when its native session began. If the two differ, the history has
+    changed since. Stored as `epoch`, which is unrelated to the epoch of event ids."""
     confirmed: bool = False
     first_turn: int = 0
     last_turn: int = 0
     scope: str = "all"
 
 
-class Given(Struct, frozen=True):
-    """The id of a native session that an agent gave to a session of ours. `program`: what its name stood for."""
+class IssuedNativeSession(Struct, frozen=True):
+    """A native session id that an agent issued. `program`: the fingerprint of the agent's program at that time."""
 
     program: str
     native_session_id: str
@@ -139,7 +144,7 @@ class Given(Struct, frozen=True):
 
 
 class Attached(Struct, kw_only=True):
-    """The process that belongs to the session now. A launch that is not this one can't touch the session."""
+    """The session's current process. No other launch can affect the session."""
 
     launch_id: str
     agent: str
@@ -150,7 +155,7 @@ class Attached(Struct, kw_only=True):
     pid: int | None = None
     native_session_id: str | None = None
     resuming: bool = False
-    """It was started on a native session, so it holds a context even before its first turn."""
+    """It was started to resume a native session, so it holds a context even before its first turn."""
     opened: bool = False
     opened_at: str | None = None
     used: bool = False
@@ -163,22 +168,22 @@ class Session(Struct, kw_only=True):
     workdir: str
     created_at: str
     imported_at: str = ""
-    """When it came from elsewhere. Its clocks begin here: all else in it may be years old."""
+    """When it was imported. Its timeouts count from here, because its other times may be years old."""
     title: str = ""
     title_by: str = ""
     message_title: str = ""
-    """The title that its first message gave it: what it is called again when an agent's title is out of date."""
+    """The title taken from the first message, restored when an agent's title is out of date."""
     summary: str = ""
     labels: list[str] = field(default_factory=list)
     archived: bool = False
     parent: str | None = None
     forked_from: dict[str, Any] | None = None
-    """The session and the turn whose history this one began with."""
+    """The session and turn that this session was forked from."""
     limits: dict[str, Any] = field(default_factory=dict)
     permissions: list[Rule] = field(default_factory=list)
-    """Rules of this session alone; they go before those of its project."""
+    """Rules of this session only, checked before those of its project."""
     single_shot: bool = False
-    """It ends with its turn, and nobody is there to answer a prompt."""
+    """It ends when its turn and all queued messages are done, and no person answers its prompts."""
     model: str | None = None
     mode: str | None = None
     config: dict[str, Any] = field(default_factory=dict)
@@ -188,7 +193,7 @@ class Session(Struct, kw_only=True):
     commands: list[dict[str, Any]] = field(default_factory=list)
     """The slash commands that the agent offers."""
     choices: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """Model, mode, config and the lists of these, of the agents that the session has had before."""
+    """By name, for agents that this session used before: model, mode, config, and the choices that they offered."""
 
     phase: str = "idle"
     status: str = "running"
@@ -205,9 +210,9 @@ class Session(Struct, kw_only=True):
     turn_count: int = 0
     visible: list[Span] = field(default_factory=list)
     revision: int = 0
-    """How often the history was changed: a change may name the one it was made for."""
+    """How often the history was changed. A command that changes it may name the revision it expects."""
     turn: Turn | None = None
-    """The turn that is accepted or runs, or the last one."""
+    """The accepted or running turn, else the last one."""
     accepted: Queued | None = None
     """The message of an accepted turn, until the turn begins."""
     waits_for: WaitsFor | None = None
@@ -216,22 +221,23 @@ class Session(Struct, kw_only=True):
     resolved_prompts: list[str] = field(default_factory=list)
     attached: Attached | None = None
     remembered: list[Remembered] = field(default_factory=list)
-    """Requests that a person has answered with "always"."""
+    """Permission requests that a person answered with "always"."""
     granted: dict[str, list[str]] = field(default_factory=dict)
-    """The same, by agent and in its own words: a new process of it is told."""
+    """The same by agent, in the agent's own rule syntax: passed to its next process."""
     bindings: dict[str, Binding] = field(default_factory=dict)
-    epochs: dict[str, int] = field(default_factory=dict)
+    context_versions: dict[str, int] = field(default_factory=dict, name="epochs")
+    """By agent: how often the part of the history that its native session holds was changed. Stored as `epochs`."""
     poisoned: list[str] = field(default_factory=list)
     unpinned: list[str] = field(default_factory=list)
-    """Agents whose own session was given up as unusable, and which have no other one yet."""
+    """Agents whose native session became unusable, and that have no new one yet."""
     shortened: dict[str, int] = field(default_factory=dict)
-    """By agent: how often it could not take what it was told, and is told less since."""
+    """By agent: how often the history was too long for it. Each time, the agent receives less."""
     drivers: dict[str, str] = field(default_factory=dict)
-    """Agents that fell back to another driver in this session."""
+    """By agent: the driver that it fell back to in this session."""
     background_tasks: int = 0
-    """What the process still does between turns: it is not suspended meanwhile."""
+    """Tasks that the process still runs between turns. Until they end, it is not suspended."""
     waits: int = 0
-    """How often in a row a turn was put off until a limit resets."""
+    """How many times in a row a turn was postponed until a limit resets."""
     usage: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -240,18 +246,18 @@ class Session(Struct, kw_only=True):
 
     @property
     def busy(self) -> bool:
-        """Whether a turn is accepted or runs."""
+        """Whether a turn is accepted or running."""
         return self.phase in ("accepted", "working", "aborting")
 
     @property
     def state(self) -> str:
-        """The word on the wire."""
+        """The phase as the API names it."""
         return "processing" if self.working else self.phase
 
 
 def chosen_by_agent(state: Session) -> dict[str, dict[str, Any]]:
-    """Model, mode and other options of each agent that the session has had, where any was chosen; not what they offer,
-    which each of them says itself."""
+    """The chosen model, mode and other options of each agent that the session has used, if any was chosen. Without the
+    options that agents offer: they report those themselves."""
     known = {**state.choices, state.agent: {"model": state.model, "mode": state.mode, "config": state.config}}
     found: dict[str, dict[str, Any]] = {}
     for agent, chosen in known.items():
@@ -262,7 +268,7 @@ def chosen_by_agent(state: Session) -> dict[str, dict[str, Any]]:
     return found
 
 
-# JSON and not MessagePack: an agent's input may hold integers of any size, and MessagePack has 64 bits.
+# JSON and not MessagePack: a tool's input may contain integers of any size, and MessagePack stops at 64 bits.
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(Session)
 
@@ -276,5 +282,5 @@ def restore(blob: bytes) -> Session:
 
 
 def fork(state: Session) -> Session:
-    """A copy that can be changed without touching the original."""
+    """A deep copy."""
     return restore(dump(state))

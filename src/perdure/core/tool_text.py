@@ -1,7 +1,7 @@
-"""A tool as an agent reads it in a transcript: a line that names it, and below it what came of it.
+"""A tool as text in a transcript: a line that names it, and its result. Pure.
 
-Above: transcript.py. Below: a turn's parts as view.py makes them, and line_comparison.py. The whole result is given
-here, however long it is; digest.py cuts it to size. Pure.
+Above: transcript.py. Below: a turn's parts as view.py makes them, and line_comparison.py. Results have their full
+length here; digest.py cuts them.
 """
 
 from collections.abc import Iterator
@@ -14,13 +14,13 @@ OUTCOMES = {"denied": "denied, not done", "interrupted": "interrupted, perhaps n
 
 def tool_line(part: dict[str, Any]) -> str:
     name, title = part["name"], part["title"] or part["name"]
-    # A title often begins with the name already.
+    # Many titles already start with the name.
     what = title if (title + " ").startswith((f"{name} ", f"{name}:")) else f"{name}: {title}"
     return f"[tool {what} ({OUTCOMES.get(part.get('outcome', ''), part['status'])})]"
 
 
 def tool_result(part: dict[str, Any]) -> str:
-    """What the tool changed, or else what it said. A sub-agent's own tools are left to its report."""
+    """The tool's changes, or else its output. Tools of a sub-agent have no result: its report covers them."""
     if part.get("parent_tool_id") is not None:
         return ""
     changed = part.get("diff") if part["status"] == "completed" and part.get("outcome") is None else None
@@ -29,7 +29,7 @@ def tool_result(part: dict[str, Any]) -> str:
 
 
 def diff_text(entry: dict[str, Any]) -> str:
-    """A change of one file as a unified diff without line numbers: an agent may report a passage or the whole file."""
+    """A change to one file as a unified diff. Without line numbers, because the agent may report only a passage."""
     old, new = str(entry.get("old_text") or "").splitlines(), str(entry.get("new_text") or "").splitlines()
     if old == new:
         return ""
@@ -39,7 +39,7 @@ def diff_text(entry: dict[str, Any]) -> str:
 
 
 def _compared(old: list[str], new: list[str]) -> Iterator[str]:
-    """The lines that differ and a few around them, marked as in a unified diff, with `@@` before each group."""
+    """The changed lines with some context, marked as in a unified diff, with `@@` before each group."""
     lines = list(compare(old, new))
     for first, last in groups(lines):
         yield "@@"

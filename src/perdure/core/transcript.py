@@ -1,10 +1,12 @@
-"""The transcript: Perdure's own history of a session, and what a fresh turn is told of it.
+"""The transcript: Perdure's own history of a session, and the input made from it for an agent.
 
-The agent's native session is only a cache of this. How it is written as text is transcript_text.py; what becomes of
-one that is too long, digest.py.
+The transcript is authoritative; an agent's native session is only a cache of it.
+
+Above: the runner's orders, and the verbs that export and explain. Below: view.py folds turns, digest.py shortens long
+transcripts, transcript_text.py defines the text format.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -15,7 +17,7 @@ from perdure.core import slash_commands
 from perdure.core.digest import DEFAULT_TOKENS, Piece, Said, Shortened, note_of, shorten
 from perdure.core.tool_text import OUTCOMES, tool_line, tool_result
 from perdure.core.transcript_text import Kind, wrap
-from perdure.core.view import TurnView
+from perdure.core.view import NOT_SHOWN, SHOWN, TurnView
 
 CUT_OFF = {
     "cancelled": "this answer was interrupted by the user",
@@ -23,11 +25,14 @@ CUT_OFF = {
     "timed_out": "this answer was stopped because it took too long",
 }
 BY_ITSELF = "not said by the user: the agent went on by itself"
+FOLDED: frozenset[type[ev.Event]] = frozenset({*SHOWN, ev.TurnStart, ev.TurnEnd})
+NOT_FOLDED = frozenset(NOT_SHOWN) - FOLDED
+"""A history has what the views of its turns show, and the agent and end of each turn."""
 
 
 class History:
-    """The turns of a session, folded from its events in order. Feed it all events; ask for turns. Without `pictures`
-    it holds only that there were some: a replay has no more, and a long session may have many megabytes of them."""
+    """The turns of a session, folded from its events in order. Without `pictures`, images lose their data: a replay
+    doesn't need it, and a long session may have many megabytes of it."""
 
     def __init__(self, *, pictures: bool = True) -> None:
         self._pictures = pictures
@@ -35,10 +40,10 @@ class History:
         self.agents: dict[int, str] = {}
         self.stop_reasons: dict[int, str] = {}
         self.seq = 0
-        """The number of the last event that was folded; set by who feeds it."""
+        """The number of the last folded event; set by the caller."""
 
     def fold(self, event: ev.Event) -> None:
-        if event.turn is None:
+        if event.turn is None or type(event) in NOT_FOLDED:
             return
         view = self.views.get(event.turn)
         if view is None:
@@ -51,7 +56,7 @@ class History:
             self.stop_reasons[event.turn] = event.stop_reason
 
     def said(self, turns: Iterable[int]) -> list[Said]:
-        """What was said, as a transcript tells it: each user message, and each answer with its tools."""
+        """The messages of these turns, and the answers with their tools."""
         found: list[Said] = []
         for turn in turns:
             view = self.views.get(turn)
@@ -68,7 +73,7 @@ class History:
 
 
 def message_note(message: dict[str, Any]) -> str:
-    """Who did not say it, and the names of what came with it: what was in that is not told again."""
+    """Says that the message is not from the user, if so, and names its attachments. Their content is not replayed."""
     names = [attachment_name(attachment) for attachment in message["attachments"]]
     notes = [BY_ITSELF] if message.get("origin") == "agent" else []
     return "; ".join([*notes, *([f"attached: {', '.join(names)}"] if names else [])])
@@ -81,16 +86,25 @@ def attachment_name(attachment: dict[str, Any]) -> str:
 
 
 def _pieces(view: TurnView) -> Iterator[Piece]:
-    """The answer with each tool and each question as a line of its own, so that the reader knows what was done."""
+    """The answer, with a separate line for each tool and question, so that the agent knows what was done."""
     for part in view.show():
-        if part["type"] == "text":
-            yield Piece(part["text"])
-        elif part["type"] == "tool":
-            yield Piece(tool_line(part), True, tool_result(part))
-        elif part["type"] == "image":
-            yield Piece(f"\n[image: {image_words(part)}, not replayed]\n")
-        elif part["type"] == "prompt_resolved" and part.get("questions"):
-            yield from (Piece(f"\n[asked: {asked} ({answered})]\n") for asked, answered in question_lines(part))
+        if part["type"] in REPLAYED:
+            yield from REPLAYED[part["type"]](part)
+
+
+def _replayed_questions(part: dict[str, Any]) -> list[Piece]:
+    lines = question_lines(part) if part.get("questions") else []
+    return [Piece(f"\n[asked: {asked} ({answered})]\n") for asked, answered in lines]
+
+
+REPLAYED: dict[str, Callable[[dict[str, Any]], list[Piece]]] = {
+    "text": lambda part: [Piece(part["text"])],
+    "tool": lambda part: [Piece(tool_line(part), True, tool_result(part))],
+    "image": lambda part: [Piece(f"\n[image: {image_words(part)}, not replayed]\n")],
+    "prompt_resolved": _replayed_questions,
+}
+"""The parts of a view that are replayed to an agent, by type."""
+NOT_REPLAYED = ("thinking", "plan", "error", "system", "context_fallback", "history_shortened")
 
 
 def image_words(part: dict[str, Any]) -> str:
@@ -98,7 +112,7 @@ def image_words(part: dict[str, Any]) -> str:
 
 
 def question_lines(part: dict[str, Any]) -> list[tuple[str, str]]:
-    """Each question of a prompt, and that it is answered, and how."""
+    """Each question of a prompt, with its answer or how it was closed."""
     lines = []
     for question in part["questions"]:
         answer = (part.get("answers") or {}).get(question["question_id"])
@@ -111,14 +125,14 @@ ANTI_ECHO = (
     "You go on in a session of yours. Whatever you asked in it before is already answered: do not ask it again, and"
     " answer only the new message."
 )
-"""Nothing is said of what was to be done: a turn may have been interrupted in the middle of it."""
+"""It deliberately says nothing about earlier tasks: a turn may have been interrupted in the middle of one."""
 
 
-class Prompt(Struct, frozen=True):
-    """What an agent is sent, and what of a long history it is not told as it was."""
+class AgentInput(Struct, frozen=True):
+    """The text to send to an agent, and how its history was shortened."""
 
     text: str
-    told: Shortened
+    shortened: Shortened
 
 
 def compose(
@@ -129,12 +143,12 @@ def compose(
     instructions: str = "",
     limit_tokens: int = DEFAULT_TOKENS,
     commands: Collection[str] = (),
-) -> Prompt:
-    """What is sent to the agent: the message, and before it the `turns` that its own session does not hold. These are
-    all of its view for a fresh one, and what it missed for another. Instructions go with each message, so that they
-    are never lost with a context. A command of the agent's own must stay at the beginning: nothing is put before it;
-    `commands` are the names of those that are known."""
-    assert history is not None or not turns, "an agent is told the turns that it does not hold"
+) -> AgentInput:
+    """The agent's input: the `turns` that its native session lacks, then the message. In a fresh turn these are all
+    turns of its view, otherwise those that it missed. Instructions are added to every message, so they are never lost
+    with a context. They are omitted before a slash command, which must be at the very start of the input. `commands`
+    are the known names of the agent's commands."""
+    assert history is not None or not turns, "turns can't be sent without the history"
     short = shorten(history.said(turns), limit_tokens) if history is not None else Shortened([])
     notes = [instructions, ANTI_ECHO if context == "resumed" else ""]
     notes = [note_of(short), *([] if _is_command(message, commands) else notes)]
@@ -142,21 +156,21 @@ def compose(
     kind: Kind = "transcript" if context == "fresh" else "catch-up"
     if slash_commands.called(message, commands):
         message = message.lstrip()
-    return Prompt(wrap(short.entries, message, note=note, kind=kind), short)
+    return AgentInput(wrap(short.entries, message, note=note, kind=kind), short)
 
 
 def _is_command(message: str, known: Collection[str]) -> bool:
-    # One in a folder, `/nested/review`, is a command only if the agent says so.
+    # A name with a folder, `/nested/review`, is a command only if the agent reports it.
     return bool(slash_commands.called(message, known) or slash_commands.called(message, None))
 
 
 def markdown_title(title: str) -> str:
-    """How a transcript for people begins."""
+    """The heading of a transcript for people."""
     return f"# {title or 'Session'}\n"
 
 
 def markdown(history: History, turn: int) -> str:
-    """A turn of it; nothing if it has no message."""
+    """One turn as Markdown; empty if it has no message."""
     view = history.views.get(turn)
     if view is None or view.message is None:
         return ""
@@ -170,26 +184,37 @@ def markdown(history: History, turn: int) -> str:
         f"## {turn}. {history.agents.get(turn, 'Agent')}",
         "",
     ]
-    lines += [_part_markdown(part) for part in view.show()]
+    lines += [MARKDOWN[part["type"]](part) for part in view.show() if part["type"] in MARKDOWN]
     if history.stop_reasons.get(turn) == "cancelled":
         lines.append(f"*({CUT_OFF['cancelled']})*\n")
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _part_markdown(part: dict[str, Any]) -> str:
-    kind = part["type"]
-    if kind == "text":
-        return f"{part['text']}\n"
-    if kind == "thinking":
-        return "".join(f"> {line}\n" for line in part["text"].splitlines())
-    if kind == "tool":
-        return f"- `{part['name']}` {part['title']} ({OUTCOMES.get(part.get('outcome', ''), part['status'])})\n"
-    if kind == "image":
-        return f"*(image: {image_words(part)})*\n"
-    if kind == "plan":
-        return "".join(f"- [{'x' if e['status'] == 'completed' else ' '}] {e['content']}\n" for e in part["entries"])
-    if kind == "error":
-        return f"**Error:** {part['message']}\n"
-    if kind == "prompt_resolved" and part.get("questions"):
-        return "".join(f"- {asked} *{answered}*\n" for asked, answered in question_lines(part))
-    return ""
+def _thinking(part: dict[str, Any]) -> str:
+    return "".join(f"> {line}\n" for line in part["text"].splitlines())
+
+
+def _tool(part: dict[str, Any]) -> str:
+    return f"- `{part['name']}` {part['title']} ({OUTCOMES.get(part.get('outcome', ''), part['status'])})\n"
+
+
+def _plan(part: dict[str, Any]) -> str:
+    return "".join(f"- [{'x' if e['status'] == 'completed' else ' '}] {e['content']}\n" for e in part["entries"])
+
+
+def _questions(part: dict[str, Any]) -> str:
+    lines = question_lines(part) if part.get("questions") else []
+    return "".join(f"- {asked} *{answered}*\n" for asked, answered in lines)
+
+
+MARKDOWN: dict[str, Callable[[dict[str, Any]], str]] = {
+    "text": lambda part: f"{part['text']}\n",
+    "thinking": _thinking,
+    "tool": _tool,
+    "image": lambda part: f"*(image: {image_words(part)})*\n",
+    "plan": _plan,
+    "error": lambda part: f"**Error:** {part['message']}\n",
+    "prompt_resolved": _questions,
+}
+"""The parts of a view in a Markdown transcript, by type."""
+NOT_IN_MARKDOWN = ("system", "context_fallback", "history_shortened")

@@ -1,11 +1,12 @@
-"""The text by which an agent is told what its own session does not hold: written and read in this one place.
+"""The text format in which an agent receives turns that its native session lacks: `wrap` writes it, `unwrap` reads it.
 
-Above: the runner wraps a message before it is sent; the rehearsal agent unwraps it to know what it was told.
-Below: nothing but the standard library, so that an agent can import it at no cost.
-It is written for a language model to read, and can be read back exactly: `unwrap(wrap(entries, message))` is
-`(entries, message)` for any text. It does not choose what to tell; that is the view's decision.
+Above: transcript.py wraps messages; the rehearsal agent unwraps them to know what it was sent.
+Below: only the standard library, so the rehearsal agent imports it quickly.
 
-    This is the conversation so far. ...                 an opening sentence, which is also how it is recognised
+The text is written for language models, and can be read back exactly: `unwrap(wrap(entries, message))` is
+`(entries, message)` for any text. Which turns to send is decided elsewhere (scope.py, digest.py).
+
+    This is the conversation so far. ...                 an opening sentence, by which `unwrap` recognises the format
 
     <note>...</note>                                     only if there is a note
     <conversation kind="transcript">
@@ -15,10 +16,10 @@ It is written for a language model to read, and can be read back exactly: `unwra
 
     ## New message
 
-    the message, to the end, as it is
+    the message, unchanged, to the end
 
-Inside the tags, text that looks like one of these tags gets a backslash behind its `<` (and text that already
-looks so escaped gets one more), so nothing that was said can pass for something said by another.
+Inside the tags, text that looks like one of these tags gets a backslash after its `<` (text that already has
+backslashes there gets one more), so no text can pass for a message or answer of someone else.
 """
 
 import re
@@ -30,7 +31,7 @@ Kind = Literal["transcript", "catch-up"]
 
 
 class Entry(NamedTuple):
-    """One thing that was said. `note` is about it (`interrupted`, ...) and not part of the text."""
+    """One message or answer. `note` describes it (`interrupted`, ...) and is not part of the text."""
 
     role: Role
     turn: int
@@ -41,7 +42,7 @@ class Entry(NamedTuple):
 
 RECOGNISED_CHARS = 40
 LEAST_CHARS = 12
-"""So much of an opening sentence is enough to know it again: anywhere in a text, and as all of it."""
+"""How much of an opening sentence is enough to recognise it: inside a longer text, and as the whole text."""
 
 _OPENINGS: dict[Kind, str] = {
     "transcript": (
@@ -59,7 +60,7 @@ _HEADING = "## New message\n\n"
 
 _TAG_LIKE = re.compile(r"<(\\*/?(?:conversation|user|assistant|note)\b)", re.IGNORECASE)
 _ESCAPED = re.compile(r"<\\(\\*/?(?:conversation|user|assistant|note)\b)", re.IGNORECASE)
-# Eighteen digits: more would not be a turn, and Python refuses to read thousands.
+# At most 18 digits: a longer number is not a turn, and Python refuses to parse numbers with thousands of digits.
 _OPEN_TAG = re.compile(
     r'<(?P<role>user|assistant) turn="(?P<turn>-?[0-9]{1,18})"'
     r'(?: agent="(?P<agent>[^"]*)")?(?: note="(?P<note>[^"]*)")?>\n'
@@ -73,7 +74,7 @@ _ATTRIBUTE_ESCAPES = (("&", "&amp;"), ('"', "&quot;"), ("<", "&lt;"), (">", "&gt
 
 
 def wrap(entries: Sequence[Entry], message: str, *, note: str = "", kind: Kind = "transcript") -> str:
-    """The prompt that tells `entries` and then `message`. With nothing to tell it is the message itself."""
+    """The input with `entries` and then `message`. Without entries and note, it is the message itself."""
     if not entries and not note and unwrap(message) == ([], message):
         return message
     parts = [_OPENINGS[kind] if entries else _OPENING_WITHOUT_TURNS, "\n\n"]
@@ -87,35 +88,35 @@ def wrap(entries: Sequence[Entry], message: str, *, note: str = "", kind: Kind =
     return "".join(parts)
 
 
-def unwrap(prompt: str) -> tuple[list[Entry], str]:
-    """What a prompt tells, and its newest message. A prompt that `wrap` did not make is only a message."""
-    position = _after_opening(prompt)
+def unwrap(text: str) -> tuple[list[Entry], str]:
+    """The entries and the message of an input. An input that `wrap` did not make is only a message."""
+    position = _after_opening(text)
     if position is None:
-        return [], prompt
-    if prompt.startswith(_NOTE, position):
-        end = prompt.find(_CLOSE_NOTE, position)
+        return [], text
+    if text.startswith(_NOTE, position):
+        end = text.find(_CLOSE_NOTE, position)
         if end < 0:
-            return [], prompt
+            return [], text
         position = end + len(_CLOSE_NOTE)
     entries: list[Entry] = []
-    if opened := _CONVERSATION.match(prompt, position):
+    if opened := _CONVERSATION.match(text, position):
         position = opened.end()
-        while not prompt.startswith(_CLOSE_CONVERSATION, position):
-            tag = _OPEN_TAG.match(prompt, position)
+        while not text.startswith(_CLOSE_CONVERSATION, position):
+            tag = _OPEN_TAG.match(text, position)
             close = f"\n</{tag['role']}>\n" if tag else ""
-            end = prompt.find(close, tag.end()) if tag else -1
+            end = text.find(close, tag.end()) if tag else -1
             if tag is None or end < 0:
-                return [], prompt
-            entries.append(_entry(tag, prompt[tag.end() : end]))
+                return [], text
+            entries.append(_entry(tag, text[tag.end() : end]))
             position = end + len(close)
         position += len(_CLOSE_CONVERSATION)
-    if not prompt.startswith(_HEADING, position):
-        return [], prompt
-    return entries, prompt[position + len(_HEADING) :]
+    if not text.startswith(_HEADING, position):
+        return [], text
+    return entries, text[position + len(_HEADING) :]
 
 
 def is_framing(text: str) -> bool:
-    """Whether this is, or contains, words that `wrap` puts around a message; it may be cut anywhere."""
+    """Whether this text is or contains framing that `wrap` adds to a message. The text may be cut anywhere."""
     flat = " ".join(text.split()).rstrip(".… ")
     openings = (*_OPENINGS.values(), _OPENING_WITHOUT_TURNS, _HEADING)
     return bool(_FRAME_TAG.search(text)) or any(
@@ -124,9 +125,9 @@ def is_framing(text: str) -> bool:
     )
 
 
-def _after_opening(prompt: str) -> int | None:
+def _after_opening(text: str) -> int | None:
     for opening in (*_OPENINGS.values(), _OPENING_WITHOUT_TURNS):
-        if prompt.startswith(opening + "\n\n"):
+        if text.startswith(opening + "\n\n"):
             return len(opening) + 2
     return None
 

@@ -1,7 +1,6 @@
-"""The life of a turn: accepted, planned, started, asked to stop, ended in one way only. Both halves of the machine use
-it.
+"""The life of a turn: accepted, planned, begun, asked to stop, and finished by one function.
 
-Above: session.py (commands) and observe.py (facts). Below: decision.py.
+Above: session.py (commands), observe.py (facts) and history.py. Below: decision.py, and resume.py for the plan.
 """
 
 from typing import Any, NamedTuple
@@ -15,30 +14,30 @@ from perdure.core.clock import ms_between
 from perdure.core.decision import Decision, World
 from perdure.core.digest import shortened_words
 from perdure.core.errors import Refused
-from perdure.core.observations import Told
-from perdure.core.resume import Plan, resolve_resume
+from perdure.core.observations import TranscriptShortened
+from perdure.core.resume import ContextPlan, resolve_resume
 from perdure.core.scope import cut, missing, view
 from perdure.core.state import Queued, Session, Span, WaitsFor
 
 UNANSWERED = ("cancelled", "withdrawn", "discarded", "agent_lost")
-"""Ways in which a prompt is closed without a person's word."""
+"""How a prompt can be closed without an answer."""
 
 TIMED_OUT = {
-    "turn_timeout": ("turn_timeout", "showed no sign of life for longer than its limit"),
+    "turn_timeout": ("turn_timeout", "was inactive longer than its limit"),
     "turn_limit": ("turn_timeout", "ran longer than its limit"),
     "silence": ("silence", "was silent longer than its limit"),
 }
-"""The clocks that stop a turn: the code of its error, and what happened. Both limits of a turn have the same code."""
+"""The timers that stop a turn: the error code, and what happened. Both limits of a turn have the same code."""
 
 
-NO_FACTS = WaitsFor("agent", "The message waits for a node that can run its agent.")
+NO_FACTS = WaitsFor("agent", "Waiting for a node that can run the agent.")
 
 
-def plan_turn(state: Session, agent: str, fresh: bool, world: World) -> Plan:
-    """What the next turn of this agent would do. Raises Refused if this machine knows nothing of the agent."""
+def plan_turn(state: Session, agent: str, fresh: bool, world: World) -> ContextPlan:
+    """How the next turn of this agent would get its context. Raises Refused if the agent is unknown on this machine."""
     facts = world.facts.get(agent)
     if facts is None:
-        raise Refused("agent_unavailable", f"There is no agent {agent!r} here. Choose another one, or configure it.")
+        raise Refused("agent_unavailable", f"There is no agent {agent!r} here. Choose another agent, or configure it.")
     binding = state.bindings.get(agent)
     earlier = _earlier(state)
     return resolve_resume(
@@ -46,18 +45,18 @@ def plan_turn(state: Session, agent: str, fresh: bool, world: World) -> Plan:
         facts=facts,
         fresh=fresh,
         binding=binding,
-        epoch=state.epochs.get(agent, 0),
+        context_version=state.context_versions.get(agent, 0),
         poisoned=state.poisoned,
         unpinned=agent in state.unpinned,
         attached=state.attached,
         last_visible_turn=earlier[-1].last if earlier else 0,
         scope=world.scope,
-        sole_holder=binding is None or (binding.fingerprint, binding.native_session_id) not in world.given_twice,
+        sole_holder=binding is None or (binding.fingerprint, binding.native_session_id) not in world.issued_twice,
     )
 
 
 def _earlier(state: Session) -> list[Span]:
-    """The visible history without the turn that is accepted."""
+    """The visible history without the accepted turn."""
     return cut(state.visible, state.last_turn) if state.phase == "accepted" else state.visible
 
 
@@ -66,14 +65,14 @@ class _Beginning(NamedTuple):
 
     message: Queued
     agent: str
-    plan: Plan
+    plan: ContextPlan
     told: int
-    """How many turns its agent gets besides the message."""
+    """How many earlier turns the agent receives with the message."""
     slash_command: str
 
 
 def _beginning(decision: Decision, message: Queued, *, is_retry: bool = False) -> _Beginning:
-    """Refused, if the message is a slash command and the agent would get it behind a replay."""
+    """Raises Refused if the message is a slash command that would have to follow a replay."""
     state, world = decision.state, decision.world
     agent = message.agent or state.agent
     plan = plan_turn(state, agent, message.fresh, world)
@@ -85,7 +84,7 @@ def _beginning(decision: Decision, message: Queued, *, is_retry: bool = False) -
 
 
 def start_turn(decision: Decision, message: Queued, *, is_retry: bool = False) -> None:
-    """Accept a message; its turn begins in the same step, unless it has to wait. Raises Refused."""
+    """Accept a message and, unless it has to wait, begin its turn in the same step. Raises Refused."""
     state = decision.state
     known = (message.agent or state.agent) in decision.world.facts
     beginning = _beginning(decision, message, is_retry=is_retry) if known else None
@@ -122,7 +121,7 @@ def _make_way(decision: Decision, beginning: _Beginning) -> None:
     """Detach a process that can't serve the turn."""
     attached, plan = decision.state.attached, beginning.plan
     if attached is not None and plan.context != "live":
-        # A process that has not been used yet can serve a fresh turn; one that holds another context can't.
+        # An unused process can serve a fresh turn; one that already holds a context can't.
         switched = attached.agent != beginning.agent
         if switched or attached.used or attached.resuming or plan.context == "resumed":
             detach(decision, "agent_switched" if switched else plan.reason)
@@ -150,8 +149,8 @@ def _begin(decision: Decision, beginning: _Beginning) -> None:
 
 
 def begin_turn(decision: Decision) -> None:
-    """Begin the accepted turn, or note what it waits for. If it can't be sent, it fails with the reason, as nobody is
-    left to be refused; neither the agent's process nor its native session is touched then."""
+    """Begin the accepted turn, or record what it waits for. If the message can't be sent, the turn fails with the
+    reason, because its sender already has a response. The turn's agent keeps its process and native session then."""
     state, waits_for = decision.state, decision.world.waits_for
     message = state.accepted
     assert message is not None
@@ -170,14 +169,15 @@ def begin_turn(decision: Decision) -> None:
 
 
 def begin_live(decision: Decision) -> None:
-    """The agent's process has begun to work before the accepted turn could: the turn joins it, slot or not."""
+    """The agent started working on its own before the accepted turn began. The turn joins that work, even without a
+    free slot."""
     message = decision.state.accepted
     if message is None or (message.agent or decision.state.agent) not in decision.world.facts:
         return
     try:
         beginning = _beginning(decision, message)
     except Refused:
-        return  # it is refused when its own time comes
+        return  # begin_turn reports the refusal later
     if beginning.plan.context == "live":
         _begin(decision, beginning)
 
@@ -205,7 +205,7 @@ def _fail_accepted(decision: Decision, refusal: Refused) -> None:
 
 
 def check_queued(decision: Decision, message: Queued) -> None:
-    """Refuse what can't be sent however the running turn ends: a slash command with a restarted context."""
+    """Refuse a slash command with a restarted context: it can't be sent, however the running turn ends."""
     command, is_known = _command_in(decision, message)
     if command and message.fresh:
         raise _no_command(command, message.agent or decision.state.agent, "fresh_requested", is_known=is_known)
@@ -217,15 +217,15 @@ def _no_command(command: str, agent: str, reason: str, *, is_known: bool, is_ret
 
 
 def _command_in(decision: Decision, message: Queued) -> tuple[str, bool]:
-    """The agent's slash command that a message calls, and whether it is known to be one."""
+    """The slash command that a message calls, and whether the agent's commands are known."""
     agent = message.agent or decision.state.agent
     commands = slash_commands.known(decision.state, agent, decision.world.facts.get(agent))
     return slash_commands.called(message.text, commands), commands is not None
 
 
 def start_over(decision: Decision, fallback: ev.ContextFallback) -> None:
-    """Send the running turn's message once more, behind a replay of the conversation. A slash command can't be: its
-    turn fails instead, and says so."""
+    """Send the running turn's message again, after a replay of the conversation. A slash command can't follow a replay,
+    so its turn fails instead."""
     state, turn = decision.state, decision.state.turn
     assert turn is not None
     if (
@@ -234,7 +234,7 @@ def start_over(decision: Decision, fallback: ev.ContextFallback) -> None:
         and view(state.visible, turn.agent, turn.scope, before=turn.turn)
     ):
         message = slash_commands.sentence(turn.slash_command, turn.agent)
-        # What is left of its process waits for another order.
+        # Otherwise an attached process would wait for the replay, which is never sent.
         detach(decision, slash_commands.REFUSED)
         error = ev.Error(code=slash_commands.REFUSED, message=message, detail=fallback.reason)
         finish_turn(decision, "failed", error=error, poisoned=fallback.poisoned)
@@ -244,7 +244,7 @@ def start_over(decision: Decision, fallback: ev.ContextFallback) -> None:
 
 
 def detach(decision: Decision, reason: str) -> None:
-    """Let the process go. What it asked can't be answered any more."""
+    """Detach the process. Its open prompts can no longer be answered."""
     attached = decision.state.attached
     if attached is not None:
         close_prompts(decision, "agent_lost")
@@ -271,8 +271,8 @@ def finish_turn(
     input_bytes: int | None = None,
     prompts: str = "withdrawn",
 ) -> None:
-    """The one way a turn ends: nothing of it stays open. If it was asked to stop, it ends as what asked says, whatever
-    the agent made of it."""
+    """End the turn, and close its prompts and tools. Every turn ends here. If the turn was asked to stop, the reason
+    for that determines its stop reason, whatever the agent reports."""
     state, turn = decision.state, decision.state.turn
     assert turn is not None and state.busy
     began = turn.context is not None
@@ -282,7 +282,7 @@ def finish_turn(
         stop_reason, error = "cancelled", None
     close_prompts(decision, prompts)
     for tool_id in list(turn.open_tools):
-        # No content: what the tool has said so far stays.
+        # Without content, the tool's output so far is preserved.
         over = ev.ToolResult(turn=turn.turn, tool_id=tool_id, status="failed", is_error=True, outcome="interrupted")
         decision.emit(tool_over(state, over))
     if error is not None:
@@ -305,8 +305,8 @@ def finish_turn(
 
 
 def tool_over(state: Session, event: ev.ToolResult) -> ev.ToolResult:
-    """The end of a tool, with what the machine knows of it: whether it was denied or interrupted (agents report both as
-    a failure), and how long it waited for a person."""
+    """A tool's result, with what only the machine knows: whether the tool was denied or interrupted (agents report both
+    as a failure), and how long it waited for a person."""
     verdict = state.turn.verdicts.get(event.tool_id) if state.turn else None
     outcome = event.outcome
     if verdict is not None and verdict.outcome == "denied":
@@ -319,30 +319,30 @@ def tool_over(state: Session, event: ev.ToolResult) -> ev.ToolResult:
 def _timed_out(reason: str) -> ev.Error:
     code, what = TIMED_OUT[reason]
     return ev.Error(
-        code=code, message=f"The turn {what} and was stopped. What was said is kept; send a message to go on."
+        code=code, message=f"The turn {what} and was stopped. The output so far is saved; send a message to continue."
     )
 
 
-def shortened(decision: Decision, told: Told) -> None:
-    """Say which part of a long conversation the agent of the running turn is not told as it was."""
+def shortened(decision: Decision, fact: TranscriptShortened) -> None:
+    """Record which turns of a long conversation the running turn's agent receives shortened, or not at all."""
     state = decision.state
-    if not state.working or state.turn is None or state.turn.turn != told.turn:
+    if not state.working or state.turn is None or state.turn.turn != fact.turn:
         return
-    message = f"The conversation is too long for {state.agent} to be told as it is: "
-    message += f"{shortened_words(told.digested, told.left_out)}."
+    message = f"The conversation is too long for {state.agent}: "
+    message += f"{shortened_words(fact.digested, fact.left_out)}."
     decision.emit(
         ev.HistoryShortened(
-            turn=told.turn,
-            digested=list(told.digested),
-            left_out=list(told.left_out),
-            tokens=told.tokens,
+            turn=fact.turn,
+            digested=list(fact.digested),
+            left_out=list(fact.left_out),
+            tokens=fact.tokens,
             message=message,
         )
     )
 
 
 def continue_queue(decision: Decision) -> None:
-    """After a turn's end: accept the next queued message, or invite one; a single run is over with its turn."""
+    """After a turn: accept the next queued message, or wait for one. A single-shot session ends with its turn."""
     state = decision.state
     if state.phase != "idle":
         return
@@ -363,7 +363,7 @@ def continue_queue(decision: Decision) -> None:
 
 
 def close_prompts(decision: Decision, outcome: str) -> None:
-    """Nobody can answer these any more. `cancelled` is still told to the agent, which waits for it."""
+    """Close all open prompts. Only the outcome `cancelled` is delivered to the agent, which waits for it."""
     by: Any = "agent" if outcome == "withdrawn" else "server"
     for prompt in list(decision.state.prompts.values()):
         decision.emit(
@@ -379,8 +379,8 @@ def close_prompts(decision: Decision, outcome: str) -> None:
 
 
 def abort(decision: Decision, reason: Any) -> None:
-    """Ask the running turn to stop. Open prompts are answered first: some agents wait for that. An accepted turn ends
-    at once: nobody has begun it."""
+    """Ask the running turn to stop. Open prompts are cancelled first, because some agents wait for their answers. An
+    accepted turn has not begun, so it ends immediately."""
     state = decision.state
     if state.phase == "accepted":
         finish_turn(decision, "cancelled")

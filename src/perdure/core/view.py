@@ -1,16 +1,20 @@
-"""A turn as it looks: the fold of its events into parts, for snapshots and transcripts.
+"""The view of a turn: its events folded into parts, for snapshots and transcripts.
 
-A reading of the log, never a source. A live view keeps a bounded tail of text and a bounded number of parts, so that a
-turn of any length costs a bounded amount of memory; a transcript keeps all.
+Above: the journal (live views), transcript.py, surfaces. Below: events and state. A view is derived from the log and is
+never a source of facts.
 
-What a live view drops: the oldest text beyond LIVE_TEXT_CHARS, what older tools were given and gave, and the oldest
-parts beyond LIVE_PARTS. The text of a dropped part is kept as text, so `text`, `text_offset`, search and the last line
-are the same as without that bound. Among the old parts, the plan and the newest tools that still run are kept.
-`parts_offset` counts what was dropped. A tool that is announced again after its part was dropped counts as a new part.
+A live view has a bounded amount of text and a bounded number of parts, so its memory is bounded however long the turn
+is. The view of a transcript is complete.
+
+A live view drops the oldest text beyond LIVE_TEXT_CHARS, the inputs and outputs of older tools, and the oldest parts
+beyond LIVE_PARTS. When it drops a text part, it preserves the text itself, so dropping parts changes neither `text` and
+`text_offset` nor search and the last line. Of the old parts, it preserves the plan and the newest tools that are still
+running. `parts_offset` counts the dropped parts. A tool that is reported again after its part was dropped becomes a new
+part.
 """
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -23,39 +27,39 @@ from perdure.core.state import Session, Turn
 
 LIVE_TEXT_CHARS = 256 * 1024
 LIVE_IMAGE_CHARS = 4 * 1024 * 1024
-"""A live view keeps the newest pictures within this; of older ones it says that they were there."""
+"""A live view holds the newest images up to this limit. Older ones remain without their data."""
 LIVE_TOOLS_BYTES = 4 * 1024 * 1024
-"""It keeps what the newest tools were given and gave within twice this; older ones then have an `offset` instead."""
+"""When the inputs and outputs of tools exceed twice this, the oldest are dropped down to this. Those tools get an
+`offset` instead."""
 TOOL_CONTENT_CHARS = 64 * 1024
 LIVE_PARTS = 2_000
-"""A live view drops its oldest parts when it has twice as many, down to this."""
+"""When a live view has twice this many parts, the oldest are dropped down to this."""
 LIVE_PARTS_BYTES = 4 * 1024 * 1024
-"""The same for the bytes of its parts, without text, pictures and what tools were given and gave."""
+"""The same for the bytes of parts, without text, images, and inputs and outputs of tools."""
 LIVE_OLD_TOOLS = 100
-"""Of the tools that would be dropped, the newest that still run are kept."""
+"""How many running tools, the newest ones, survive when old parts are dropped."""
 LIVE_PROMPTS = 1_000
-"""Prompts that wait at the same time. Beyond it, an answer to the oldest is shown without what was asked."""
+"""Maximum number of open prompts. Beyond it, the answer to the oldest is shown without its question."""
 PAGE_TURNS = 50
-"""A session, in a snapshot too, is shown with so many of its newest turns, unless more or fewer are asked for."""
+"""How many of its newest turns a session is shown with, by default and in snapshots."""
 
 CURSOR_MAX_DIGITS = 15
 
 NO_BLOCK = -1
 PART_BYTES = 300
-"""What each part or prompt takes beside its content, about: its object, and its places in lists."""
+"""Approximate overhead of a part or prompt: its object, and its entries in lists."""
 
 ITEM_BYTES = 100
-"""What each member of a list or an object takes beside its text, about."""
+"""Approximate overhead of each item of a list or object."""
 WIDE_CHAR_BYTES = 4
-"""One character that is not ASCII widens all those beside it."""
+"""In Python, one wide character makes every character of its string this wide."""
 
-_TOLD_AS_THEY_ARE = (ev.PromptResolved, ev.Error, ev.System, ev.ContextFallback, ev.HistoryShortened)
 _OF_A_TOOL = ("input", "diff", "locations", "content")
 _OVER = ("completed", "failed")
 
 
 def size_of(value: Any) -> int:
-    """How many bytes a value takes in memory, about."""
+    """The approximate size of a value in memory, in bytes."""
     size, todo = 0, [value]
     while todo:
         one = todo.pop()
@@ -70,7 +74,7 @@ def size_of(value: Any) -> int:
 
 
 class TextPart:
-    """A block of text or thought; `offset` characters of its beginning are no longer kept."""
+    """A block of text or thinking. Its first `offset` characters were dropped."""
 
     __slots__ = ("at", "block", "chunks", "kind", "length", "offset")
 
@@ -81,7 +85,7 @@ class TextPart:
         self.length = 0
         self.offset = 0
         self.at = ""
-        """When the last of it was said; only in the view of a journal (turn_record.py)."""
+        """The time of its last delta; set only in a journal's view (turn_record.py)."""
 
     def text(self) -> str:
         if len(self.chunks) > 1:
@@ -89,7 +93,7 @@ class TextPart:
         return self.chunks[0] if self.chunks else ""
 
     def trim(self, keep: int) -> int:
-        """Keep the last `keep` characters; how many were let go."""
+        """Drop all but the last `keep` characters, and return how many were dropped."""
         text = self.text()
         drop = max(0, len(text) - keep)
         if drop:
@@ -110,13 +114,13 @@ class TurnView:
         self._asked: dict[str, ev.PendingPrompt] = {}
         self.text_offset = 0
         self.thinking_offset = 0
-        """How many characters of thinking came before those that are kept."""
+        """How many characters of thinking were dropped."""
         self.parts_offset = 0
         """How many parts were dropped."""
         self.notices_offset = 0
-        """How many of these were neither text, thinking, a tool nor a plan."""
+        """How many of the dropped parts were neither text, thinking, a tool nor a plan."""
         self.dropped_text = TextPart("text", NO_BLOCK)
-        """The text of dropped parts, as far as it is kept: it comes before that of `parts`."""
+        """The preserved text of dropped parts. It comes before the text of `parts`."""
         self._dropped_block_chars = 0
         self._images: deque[dict[str, Any]] = deque()
         self._plan_part: dict[str, Any] | None = None
@@ -126,62 +130,57 @@ class TurnView:
         self._of_tools = 0
         self._of_parts = 0
         self._of_images = 0
-        self._beside = 0
+        self._of_messages = 0
         self._parts_bytes_max = 2 * LIVE_PARTS_BYTES
 
     @property
     def size(self) -> int:
-        """How many bytes it keeps, about."""
+        """Its approximate size in memory, in bytes."""
         text = self._kept * WIDE_CHAR_BYTES if self._is_wide else self._kept
-        content = text + self._of_tools + self._of_parts + self._of_images + self._beside
+        content = text + self._of_tools + self._of_parts + self._of_images + self._of_messages
         return content + (len(self.parts) + len(self._asked)) * PART_BYTES
 
     def fold(self, event: ev.Event) -> None:
-        if event.turn != self.turn:
-            return
-        if isinstance(event, ev.AssistantText):
-            self._text("text", event.block, event.delta)
-        elif isinstance(event, ev.AssistantThinking):
-            self._text("thinking", event.block, event.delta)
-        elif isinstance(event, ev.ToolUse):
-            self._tool_use(event)
-        elif isinstance(event, ev.ToolUpdate | ev.ToolResult):
-            self._tool_update(event)
-        elif isinstance(event, ev.UserMessage):
-            message = {
-                "message_id": event.message_id,
-                "text": event.text,
-                "at": event.at,
-                "attachments": event.attachments,
-            }
-            if event.origin != "person":
-                message["origin"] = event.origin
-            self._say(message)
-        elif isinstance(event, ev.Plan):
-            self._plan(event)
-        elif isinstance(event, ev.Image):
-            self._image(event)
-        elif isinstance(event, ev.PendingPrompt):
-            self._ask(event)
-        elif isinstance(event, ev.HistoryChanged):
-            if event.change == "edit" and self.message is not None:
-                self._say({**self.message, "text": event.text, "edited_at": event.at})
-        elif isinstance(event, _TOLD_AS_THEY_ARE):
-            part = msgspec.to_builtins(event)
-            shown = {key: part[key] for key in part if key not in ("session_id", "turn", "answer")}
-            if isinstance(event, ev.PromptResolved):
-                shown.update(self._about(event))
-            self._add(shown)
+        if event.turn == self.turn and (show := SHOWN.get(type(event))) is not None:
+            show(self, event)
+
+    def _assistant_text(self, event: ev.AssistantText) -> None:
+        self._text("text", event.block, event.delta)
+
+    def _assistant_thinking(self, event: ev.AssistantThinking) -> None:
+        self._text("thinking", event.block, event.delta)
+
+    def _user_message(self, event: ev.UserMessage) -> None:
+        message = {
+            "message_id": event.message_id,
+            "text": event.text,
+            "at": event.at,
+            "attachments": event.attachments,
+        }
+        if event.origin != "person":
+            message["origin"] = event.origin
+        self._say(message)
+
+    def _history_changed(self, event: ev.HistoryChanged) -> None:
+        if event.change == "edit" and self.message is not None:
+            self._say({**self.message, "text": event.text, "edited_at": event.at})
+
+    def _notice(self, event: ev.Event) -> None:
+        part = msgspec.to_builtins(event)
+        shown = {key: part[key] for key in part if key not in ("session_id", "turn", "answer")}
+        if isinstance(event, ev.PromptResolved):
+            shown.update(self._about(event))
+        self._add(shown)
 
     def _say(self, message: dict[str, Any]) -> None:
-        self._beside += size_of(message) - size_of(self.message)
+        self._of_messages += size_of(message) - size_of(self.message)
         self.message = message
 
     def _ask(self, prompt: ev.PendingPrompt) -> None:
-        self._beside += size_of(prompt) - size_of(self._asked.get(prompt.prompt_id))
+        self._of_messages += size_of(prompt) - size_of(self._asked.get(prompt.prompt_id))
         self._asked[prompt.prompt_id] = prompt
         if self._live_chars is not None and len(self._asked) > LIVE_PROMPTS:
-            self._beside -= size_of(self._asked.pop(next(iter(self._asked))))
+            self._of_messages -= size_of(self._asked.pop(next(iter(self._asked))))
 
     def _add(self, part: TextPart | dict[str, Any]) -> None:
         if not isinstance(part, TextPart):
@@ -193,7 +192,7 @@ class TurnView:
             self._drop_parts()
 
     def _drop_parts(self) -> None:
-        """Keep the newest parts. Done at twice the bound, so its cost is shared by many parts."""
+        """Drop the oldest parts. Runs at twice the bound, so its cost is amortized over many parts."""
         first, room = len(self.parts), LIVE_PARTS_BYTES
         while first > 0 and len(self.parts) - first < LIVE_PARTS:
             part = self.parts[first - 1]
@@ -209,7 +208,7 @@ class TurnView:
                 self._drop(part)
         self.parts = [old[index] for index in sorted(kept)] + newest
         self._of_parts = sum(self._part_bytes(part) for part in self.parts if not isinstance(part, TextPart))
-        # What is kept may be larger than the bound, and must not be counted again with each part.
+        # The remaining parts may exceed the bound. Raise it, or every new part would trigger this again.
         self._parts_bytes_max = 2 * max(LIVE_PARTS_BYTES, self._of_parts)
 
     def _drop(self, part: TextPart | dict[str, Any]) -> None:
@@ -225,7 +224,7 @@ class TurnView:
         else:
             self.notices_offset += 1
             if part["type"] == "image" and part["data"] is not None:
-                # Pictures are dropped in their order.
+                # Images are dropped in order, so this is the oldest one.
                 self._of_images -= len(self._images.popleft()["data"])
 
     def _keep_text(self, part: TextPart) -> None:
@@ -233,30 +232,30 @@ class TurnView:
         if part.block != before.block and text.strip():
             before.block, self._dropped_block_chars = part.block, 0
         elif part.block != before.block:
-            # Nothing to show, but whatever comes next does not go on with the block before it.
+            # A blank block shows nothing, but still separates the next text from the block before it.
             before.block = NO_BLOCK
         before.chunks.append(text)
         before.length += part.length
         self._dropped_block_chars += part.length
 
     def dropped_block(self) -> str:
-        """The last block of the dropped text that is not blank, as far as it is kept."""
+        """What remains of the last non-blank block of the dropped text."""
         text = self.dropped_text.text()
         return text[len(text) - min(len(text), self._dropped_block_chars) :]
 
     @staticmethod
     def _part_bytes(part: dict[str, Any]) -> int:
-        """Without what is counted elsewhere."""
+        """The size of a part, without the fields that are counted elsewhere."""
         apart = _OF_A_TOOL if part["type"] == "tool" else ("data",) if part["type"] == "image" else ()
         return size_of({key: value for key, value in part.items() if key not in apart})
 
     def _about(self, event: ev.PromptResolved) -> dict[str, Any]:
-        """What was asked, and what was said to it: the prompt itself is no longer there to be looked at."""
+        """The question and its answer, because the prompt itself is no longer open."""
         answer = event.answer or {}
         about: dict[str, Any] = {"reason": answer["reason"]} if answer.get("reason") else {}
         prompt = self._asked.pop(event.prompt_id, None)
         if prompt is not None:
-            self._beside -= size_of(prompt)
+            self._of_messages -= size_of(prompt)
             about.update(title=prompt.title, kind=prompt.kind)
             if prompt.questions:
                 about["questions"] = [msgspec.to_builtins(question) for question in prompt.questions]
@@ -264,7 +263,7 @@ class TurnView:
         return about
 
     def text(self) -> str:
-        """The plain concatenation of the turn's text, from `text_offset` on."""
+        """The turn's text parts, concatenated, from `text_offset` on."""
         texts = [part for part in self.parts if isinstance(part, TextPart) and part.kind == "text"]
         return "".join(part.text() for part in (self.dropped_text, *texts))
 
@@ -295,7 +294,7 @@ class TurnView:
             self._trim()
 
     def _trim(self) -> None:
-        """Let go of the oldest text beyond the bound. Done at twice the bound, so its cost is shared by many deltas."""
+        """Drop the oldest text. Runs at twice the bound, so its cost is amortized over many deltas."""
         assert self._live_chars is not None
         excess = self._kept - self._live_chars
         for part in (self.dropped_text, *self.parts):
@@ -366,7 +365,7 @@ class TurnView:
             self._trim_tools()
 
     def _trim_tools(self) -> None:
-        """Of the oldest tools beyond the bound keep only that they were there."""
+        """Drop the inputs and outputs of the oldest tools."""
         for tool in self.tools.values():
             if self._of_tools <= LIVE_TOOLS_BYTES:
                 break
@@ -381,7 +380,7 @@ class TurnView:
         self._add(part | {"tool_id": event.tool_id})
         if event.data is None:
             return
-        # After it has its place: to make room for it may have dropped older ones.
+        # Set the data after `_add`, which may have dropped older images.
         shown = self.parts[-1]
         assert isinstance(shown, dict)
         shown["data"] = event.data
@@ -400,6 +399,36 @@ class TurnView:
             return
         self._of_parts += size_of(entries) - size_of(self._plan_part["entries"])
         self._plan_part["entries"] = entries
+
+
+SHOWN: dict[type[ev.Event], Callable[[TurnView, Any], None]] = {
+    ev.AssistantText: TurnView._assistant_text,
+    ev.AssistantThinking: TurnView._assistant_thinking,
+    ev.ToolUse: TurnView._tool_use,
+    ev.ToolUpdate: TurnView._tool_update,
+    ev.ToolResult: TurnView._tool_update,
+    ev.UserMessage: TurnView._user_message,
+    ev.Plan: TurnView._plan,
+    ev.Image: TurnView._image,
+    ev.PendingPrompt: TurnView._ask,
+    ev.HistoryChanged: TurnView._history_changed,
+    ev.PromptResolved: TurnView._notice,
+    ev.Error: TurnView._notice,
+    ev.System: TurnView._notice,
+    ev.ContextFallback: TurnView._notice,
+    ev.HistoryShortened: TurnView._notice,
+}
+# fmt: off
+NOT_SHOWN: tuple[type[ev.Event], ...] = (
+    # About the session: its state shows them.
+    ev.SessionCreated, ev.SessionUpdated, ev.SessionEnd, ev.Title, ev.Config, ev.WaitingForInput, ev.WaitingUntil,
+    ev.MessageQueued, ev.QueuedMessageEdited, ev.MessageUnqueued,
+    # About the turn: its figures show them (`public_turn`).
+    ev.WaitingToBegin, ev.TurnStart, ev.TurnEnd, ev.Usage, ev.AbortRequested,
+    # About the process, and what could not be understood.
+    ev.AgentLaunched, ev.AgentAttached, ev.AgentDetached, ev.DriverFallback, ev.Unrecognised,
+)
+# fmt: on
 
 
 def _runs(part: TextPart | dict[str, Any]) -> bool:
@@ -501,18 +530,18 @@ def visible_turns(state: Session) -> list[int]:
 
 
 def older_than(state: Session, turn: int | None) -> str | None:
-    """The cursor for the visible turns before this one, which is the first of a page; None if there are none."""
+    """The cursor for the page before the one that starts with this turn; None if there is none."""
     return str(turn) if turn is not None and state.visible and state.visible[0].first < turn else None
 
 
 def before_cursor(cursor: str | None) -> int | None:
-    """The turn that a page ends before; None: it has the newest ones."""
+    """The turn before which a page ends. None: the page with the newest turns."""
     if cursor is None:
         return None
     if not (cursor.isascii() and cursor.isdigit() and len(cursor) <= CURSOR_MAX_DIGITS):
         raise Refused(
             "invalid",
-            "This cursor is not one that was given out. Leave it out to begin with the newest turns.",
+            "This cursor is not valid. Omit it to start with the newest turns.",
             fields=["cursor"],
         )
     return int(cursor)
@@ -528,7 +557,7 @@ def snapshot(
     *,
     next_cursor: str | None = None,
 ) -> dict[str, Any]:
-    """Everything that a page needs to begin: one value, no replay. Not stored."""
+    """Everything that a viewer needs to start, without replaying events. Not stored."""
     return {
         "seq": seq,
         "type": "snapshot",
@@ -552,7 +581,7 @@ def snapshot(
 
 
 def public_queue(state: Session) -> list[dict[str, Any]]:
-    """What waits, with all that somebody needs who takes it back to change it."""
+    """The queued messages, with everything that a client needs to withdraw one, change it and send it again."""
     return [
         {
             "message_id": queued.message_id,

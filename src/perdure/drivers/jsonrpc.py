@@ -1,8 +1,8 @@
-"""JSON-RPC 2.0 on lines: envelopes in and out, and JSON from strangers read without surprises.
+"""JSON-RPC 2.0 over lines: encoding and decoding of messages, with safe parsing of untrusted JSON.
 
-Above: the protocols that use it (acp/). Below: msgspec. It keeps no state: which ids are open is the business of
-the conversation, and the two sides number their requests apart, so that an agent's 0 is never ours.
-Deliberately not here: batches, which no agent sends on stdio.
+Above: the protocols that use it (acp/). Below: msgspec. It has no state: the conversation tracks open requests. Each
+side has its own request ids, so an agent's 0 is not our 0. Not supported, on purpose: batches, which no agent sends on
+stdio.
 """
 
 import codecs
@@ -21,9 +21,10 @@ NEEDS_LOGIN = -32000
 RESOURCE_NOT_FOUND = -32002
 
 MAX_DEPTH_LEVELS = 128
-"""Deeper values are refused: they decode here and then overflow whoever encodes them again."""
+"""Deeper values are rejected: they decode here, but overflow the stack of code that encodes them again."""
 MAX_PARTS = 250_000
-"""Strings, commas and opening brackets. A value of more is refused: few bytes that come may be a hundred in memory."""
+"""Limit on strings, commas and opening brackets. Values with more are rejected: a few bytes of JSON may take a hundred
+in memory."""
 MEND_BYTES = 64 * 1024
 
 Id = int | str | float | None
@@ -32,15 +33,15 @@ T = TypeVar("T")
 _NOTHING = Raw(b"")
 _MARKS = (b",", b"[", b"{")
 _STRING = re.compile(rb'"[^"\\]*+(?:\\.?[^"\\]*+)*+"?', re.DOTALL)
-"""Also one that has no end: else each later quote would be tried, up to the end."""
+"""Also matches an unterminated string: otherwise the regex would try every later quote, each up to the end."""
 _HALVES = re.compile(rb"\\(?:\\(?:\\\\)*|(u[dD][89a-fA-F][0-9a-fA-F]{2}(?:\\u[dD][89a-fA-F][0-9a-fA-F]{2})*))")
-"""Halves of emojis in a row (with a group), or escaped backslashes, behind which there are none. The first character is
-plain, so that it is searched for fast."""
+"""A run of escaped surrogates (with a group), or escaped backslashes, which can't start one. Begins with a literal
+character, which makes the search fast."""
 _LONE = re.compile("[\ud800-\udfff]+")
 
 
 class Frame(Struct):
-    """One message with its parts still unread: most lines are updates of which two strings are wanted."""
+    """One message with undecoded parts, because most lines are updates of which only two strings are needed."""
 
     method: str | None = None
     id: Id | UnsetType = UNSET
@@ -50,30 +51,30 @@ class Frame(Struct):
 
 
 class Failure(Struct):
-    """An error reply, as far as it can be believed."""
+    """An error reply, with invalid parts left out."""
 
     code: int = 0
     message: str = ""
     details: str = ""
     raw: str = ""
-    """As it came."""
+    """The error as received."""
 
     @property
     def text(self) -> str:
-        """Most agents say "Internal error" and put the reason in `data.details`."""
+        """Message and details. Most agents say "Internal error" and put the reason in `data.details`."""
         return f"{self.message}: {self.details}" if self.message and self.details else self.message or self.details
 
     @property
     def sentence(self) -> str:
-        """What people are shown."""
+        """The text to show to people."""
         return plain(self.text)
 
 
 class _Told(Struct):
-    """An error whose other fields can't be read."""
+    """An error whose other fields are unreadable."""
 
     code: int = 0
-    message: str = "The agent's error can't be read."
+    message: str = "The agent's error is unreadable."
 
 
 _frame: msgspec.json.Decoder[Frame] = msgspec.json.Decoder(Frame)
@@ -83,15 +84,15 @@ _encode = msgspec.json.Encoder().encode
 
 
 def decode(line: bytes) -> Frame | None:
-    """The envelope, or None if the line is not one."""
+    """Decode the envelope. Returns None if the line is not a JSON-RPC message."""
     return read(line, _frame)
 
 
 def read(raw: bytes | Raw, decoder: "msgspec.json.Decoder[T]") -> T | None:
-    """What `decoder` makes of it, or None; never an exception.
+    """Decode `raw`. Returns None if that fails, and never raises.
 
-    A second try with mended text: JavaScript agents cut text between the two halves of an emoji and send each as a
-    lone surrogate, which strict readers refuse together with all the rest of the line.
+    Retries with repaired text: JavaScript agents split text between the two surrogates of an emoji and send each one
+    alone, for which strict decoders reject the whole line.
     """
     try:
         return decoder.decode(raw)
@@ -108,7 +109,7 @@ def read(raw: bytes | Raw, decoder: "msgspec.json.Decoder[T]") -> T | None:
 
 
 def value(raw: bytes | Raw) -> Any:
-    """Any JSON value, or None if it is broken, nested beyond reason or made of more parts than memory is given to."""
+    """Decode any JSON value. Returns None if it is invalid, too deep or has too many parts."""
     body = bytes(raw)
     if len(body) > MAX_PARTS and _too_many(body):
         return None
@@ -119,7 +120,7 @@ def value(raw: bytes | Raw) -> Any:
 
 
 def failure(frame: Frame) -> Failure | None:
-    """The error of a reply, or None if it is a result."""
+    """Return the error of a reply, or None if it is a result."""
     if not bytes(frame.error) or bytes(frame.error) == b"null":
         return None
     error = value(frame.error)
@@ -156,7 +157,7 @@ def error(id: Id, code: int, message: str) -> bytes:
 
 
 def encoded(value: Any) -> bytes:
-    """JSON of a value that came from JSON."""
+    """Encode a value that was decoded from JSON."""
     return _encode(value)
 
 
@@ -164,13 +165,14 @@ def _line(message: dict[str, Any]) -> bytes:
     try:
         return _encode(message) + b"\n"
     except UnicodeEncodeError:
-        # A person's text with a lone surrogate: it must reach the agent, less that character.
+        # A user's text with a lone surrogate. Send it with that character replaced.
         text = json.dumps(message, ensure_ascii=False)
         return _without_lone_surrogates(text) + b"\n"
 
 
 def _mended(body: bytes) -> bytes | None:
-    """With U+FFFD for halves of emojis and for what is not UTF-8. In bytes: as text it may be four times as long."""
+    """Replace lone surrogates and invalid UTF-8 with U+FFFD. Works on bytes, because text may take four times as much
+    memory. Returns None if nothing changed."""
     reader = codecs.getincrementaldecoder("utf-8")("replace")
     pieces = (body[start : start + MEND_BYTES] for start in range(0, len(body), MEND_BYTES))
     valid = b"".join([*(reader.decode(piece).encode() for piece in pieces), reader.decode(b"", True).encode()])
@@ -190,7 +192,7 @@ def _without_lone_surrogates(text: str) -> bytes:
 
 
 def _too_many(body: bytes) -> bool:
-    """Whether it has too many parts. What is inside strings is no part, but is cheaper to count than to tell apart."""
+    """Return whether it has too many parts. Counts all marks first, which is cheap, then without those in strings."""
     if sum(body.count(mark) for mark in (b'"', *_MARKS)) <= MAX_PARTS:
         return False
     rest, strings = _STRING.subn(b"", body, MAX_PARTS + 1)

@@ -1,20 +1,20 @@
-"""Lines of any length out of chunks of bytes.
+"""Splitting a byte stream into lines.
 
-Splits on newline only (never `splitlines`: U+0085 is data). A line longer than `max_line_bytes` is not kept but
-counted, and given as an empty line with `overlong` raised, so that positions stay true. Pure.
+Splits on newline only (never `splitlines`: U+0085 is data). A line longer than `max_line_bytes` is dropped: it is
+returned as an empty line and counted in `overlong`, so that positions stay correct. Pure.
 """
 
 MAX_LINE_BYTES = 16 * 1024 * 1024
-"""The longest that agents were seen to write have a few megabytes. Each takes several times its size to be read."""
+"""The longest lines seen from agents have a few megabytes. Decoding a line takes several times its size in memory."""
 
 
 class LineFramer:
-    """Feed it chunks in order; it gives whole lines. `consumed` is where the last whole line ended."""
+    """Takes chunks in order and returns whole lines. `consumed` is the position after the last whole line."""
 
     def __init__(self, position: int = 0, max_line_bytes: int = MAX_LINE_BYTES) -> None:
         self.consumed = position
         self.position = position
-        """Where the next chunk must come from."""
+        """Position of the next chunk."""
         self.overlong = 0
         self._max = max_line_bytes
         self._begun = bytearray()
@@ -22,18 +22,18 @@ class LineFramer:
 
     @property
     def freeable(self) -> int:
-        """Where a new reader may start. It may skip the part of an overlong line that was already dropped."""
+        """Position where a new reader may start. It skips the part of an overlong line that was already dropped."""
         return self.consumed + self._dropped
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        """The lines that `chunk` completes, without their newline."""
+        """Return the lines that `chunk` completes, without their newline."""
         self.position += len(chunk)
         first = chunk.find(b"\n")
         if first < 0:
             self._hold(chunk)
             return []
         if first == len(chunk) - 1 <= self._max and not self._begun and not self._dropped:
-            # Mostly so: one line, and nothing before it.
+            # The common case: one line, and nothing before it.
             self.consumed += len(chunk)
             return [chunk[:-1]]
         lines = chunk.split(b"\n")
@@ -43,11 +43,11 @@ class LineFramer:
             self.overlong += 1
             lines[0] = b""
         elif self._begun:
-            # One buffer that grows, and not a list of chunks: those would leave holes in memory that stay.
+            # One growing buffer, not a list of chunks, which would fragment the memory.
             self._begun += lines[0]
             lines[0] = bytes(self._begun)
         if len(chunk) > self._max:
-            # A chunk may hold a whole line that is too long; which lines are kept must not depend on the chunks.
+            # A chunk may contain a whole overlong line. Which lines are dropped must not depend on the chunk size.
             for index in range(1, len(lines)):
                 if len(lines[index]) > self._max:
                     self.overlong += 1

@@ -1,7 +1,8 @@
-"""What one step leads to: observations in order, with neighbouring text joined, and lines for the agent.
+"""The result of one step: observations in order, with adjacent text joined, and lines for the agent.
 
-Above: the parts of each driver's conversation, which add requests in their own protocol. Below: nothing. It is empty
-between steps, so nothing of it is remembered; the counts of strange things are, and live in the driver's state.
+Above: the parts of each driver's conversation, which add requests in their own protocol. Below: nothing. The outbox is
+empty between steps, so it is not part of the stored state. The counts of strange messages are: they live in the
+driver's state.
 """
 
 from perdure.core.events import AssistantText, AssistantThinking
@@ -12,10 +13,11 @@ RAW_MAX_CHARS = 16 * 1024
 STRANGE_KINDS_MAX = 64
 TOO_MUCH = "more parts, or deeper ones, than can be read"
 KEPT_MAX = 100
-"""So many lines that are not understood are kept of one process; the rest is counted."""
+"""Maximum number of unknown lines of one process to store; the rest is only counted."""
 
 PIECE_CHARS = 1024 * 1024
-"""A longer text is several events: each is copied alone, and one emoji makes only its own piece four bytes wide."""
+"""Longer text is split into several events. That limits the size of copies, and one emoji makes only its own piece use
+four bytes per character."""
 
 KEPT = "kept"
 
@@ -26,7 +28,7 @@ class Outbox:
         self._observed: list[Observation] = []
         self._lines: list[bytes] = []
         self._block: tuple[type[AssistantText | AssistantThinking], int, int] | None = None
-        """The block that is being said: its kind, turn and number."""
+        """The current block: its kind, turn and number."""
         self._parts: list[str] = []
 
     def emit(self, observation: Observation) -> None:
@@ -34,21 +36,22 @@ class Outbox:
         self._observed.append(observation)
 
     def say(self, thinking: bool, turn: int, block: int, text: str) -> None:
-        """A piece of a block: joined to the one before if that is its neighbour."""
+        """Add a piece of a block. It is joined with the previous piece if that is of the same block."""
         said, long = (AssistantThinking if thinking else AssistantText, turn, block), len(text) > PIECE_CHARS
         if long or said != self._block:
             self._join()
             self._block = said
         self._parts.append(text)
         if long:
-            # At once, and alone: to be joined, all of it would be copied.
+            # Emit it immediately and alone: joining would copy all of it.
             self._join()
 
     def write(self, line: bytes) -> None:
         self._lines.append(line)
 
     def strange(self, key: str, raw: str, reason: str, quiet: bool = False) -> None:
-        """Something that is not understood. People are told the first time; it is kept as it came, up to a limit."""
+        """Report a message that is not understood. The first of its kind is shown to people, unless `quiet`. All are
+        stored as received, up to a limit."""
         first = self.count(key) == 1
         if self._strange.get(KEPT, 0) < KEPT_MAX:
             self.count(KEPT)
@@ -62,7 +65,7 @@ class Outbox:
         return self._strange[key]
 
     def step(self) -> Step:
-        """All that came together, and begin anew."""
+        """Return what was collected, and reset."""
         self._join()
         step = Step(self._observed, self._lines)
         self._observed, self._lines = [], []

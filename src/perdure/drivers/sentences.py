@@ -1,8 +1,8 @@
-"""What an agent says of an error, made into one sentence for people, and when a used-up allowance comes back.
+"""Turn an agent's error message into one sentence for people, and find out when an exhausted quota resets.
 
-Above: the faults of each driver. Below: nothing. Agents pass on what their model's provider said, often as JSON inside
-of text inside of JSON. Only the words are shown; the rest is kept beside them, as the error's detail. Pure: a moment
-that is given as a duration stays one.
+Above: the faults of each driver. Below: nothing. Agents pass on messages of their model provider, often as JSON inside
+text inside JSON. People see only the words; the full text is stored as the error's detail. Pure: a time given as a
+duration stays a duration.
 """
 
 import json
@@ -14,11 +14,11 @@ NO_REASON = "The agent gave no reason"
 SENTENCE_CHARS = 400
 DETAIL_CHARS = 4000
 NESTED_MAX = 4
-"""How often JSON is looked for in what was found in JSON."""
+"""How many levels of nested JSON to unwrap."""
 RESET_MAX_S = 31 * 24 * 3600.0
 
 _WORDS = ("message", "error", "details", "detail", "reason", "msg", "errors")
-"""Where the words are, in this order."""
+"""Fields that may contain the message, in order of preference."""
 _FILLER = re.compile(r"^\s*Internal error\s*[:.-]+\s*", re.IGNORECASE)
 _JSONRPC_CODE = re.compile(r"\s*\(?\bcode:?\s*-3[12]\d{3}\b\)?|\s*\(?-3[12]\d{3}\)?(?!\d)")
 _EPOCH = re.compile(r"\|\d{9,13}\b")
@@ -39,12 +39,12 @@ _RESET_WRITTEN = re.compile(
     re.IGNORECASE,
 )
 LAST_SECOND = 10**11
-"""A larger number of seconds is one of milliseconds."""
+"""A larger timestamp is in milliseconds."""
 _SECONDS = {"m": 60.0, "d": 86400.0, "h": 3600.0, "s": 1.0}
 
 
 class Said(NamedTuple):
-    """One sentence for people, and what it was made from if that says more."""
+    """One sentence for people, and the original text if it says more."""
 
     sentence: str
     detail: str | None
@@ -57,7 +57,7 @@ def said(text: str) -> Said:
 
 
 def plain(text: str) -> str:
-    """The words alone: no JSON, no codes of the protocol, on one line and not too long."""
+    """Return only the words: without JSON and protocol codes, on one line, of limited length."""
     for _ in range(NESTED_MAX):
         shorter = _without_json(text)
         if shorter == text:
@@ -66,7 +66,7 @@ def plain(text: str) -> str:
     text = " ".join(_JSONRPC_CODE.sub("", _EPOCH.sub("", text)).split())
     while (shorter := _FILLER.sub("", text)) != text and shorter:
         text = shorter
-    # What it was the beginning of is gone.
+    # Remove the remains of what was cut out.
     text = text.strip(" :") if "]" in text else text.strip(" :[")
     if not text:
         return NO_REASON
@@ -74,7 +74,7 @@ def plain(text: str) -> str:
 
 
 def _without_json(text: str) -> str:
-    """The same with the first JSON value in it replaced by the words that it holds."""
+    """Replace the first JSON value in the text with the words that it contains."""
     start = min((found for found in (text.find("{"), text.find("[{")) if found >= 0), default=-1)
     if start < 0:
         return text
@@ -82,7 +82,7 @@ def _without_json(text: str) -> str:
         value, end = json.JSONDecoder().raw_decode(text, start)
         words = _words(value)
     except (ValueError, RecursionError):
-        # Python's spelling, or cut off: the words are there all the same, and nothing after them is for people.
+        # A Python repr, or truncated JSON. It still contains the message; drop what follows it.
         quoted = _QUOTED.search(text, start)
         if quoted is None:
             return text
@@ -92,7 +92,7 @@ def _without_json(text: str) -> str:
 
 
 def _words(value: Any) -> str:
-    """What is said in a decoded error."""
+    """Return the message in a decoded error."""
     if isinstance(value, str):
         return value
     if isinstance(value, list):
@@ -103,7 +103,8 @@ def _words(value: Any) -> str:
 
 
 def reset_after_s(text: str) -> float | None:
-    """In how many seconds an allowance comes back, if the text says so. A time of day is not read: whose zone is it?"""
+    """Return the seconds until a quota resets, if the text says so. Ignores times of day: their time zone is
+    unknown."""
     found = _AFTER.search(text)
     if found is not None:
         total = sum(float(count) * _unit_s(unit) for count, unit in _SPAN.findall(found[1]))
@@ -116,8 +117,7 @@ def reset_after_s(text: str) -> float | None:
 
 
 def reset_at(text: str) -> float | None:
-    """The moment at which an allowance comes back, in seconds since 1970, if the text names one that means the same
-    everywhere."""
+    """Return the time at which a quota resets, in seconds since 1970, if the text has an unambiguous one."""
     number = _RESET_NUMBER.search(text)
     if number is not None:
         moment = float(number[1] or number[2])

@@ -1,9 +1,9 @@
 """The rehearsal agent as an ACP agent (protocol version 1): JSON-RPC lines on stdin and stdout.
 
-Above: any ACP client. Below: acp_turn.py runs a turn, memory.py keeps the sessions, wire.py moves the bytes.
-One loop in one thread serves all sessions of the process: it takes in what came, then steps every turn a little.
-It behaves as the better real agents do: a load replays before its reply, a cancel ends the turn before the client
-has answered an open question (which is withdrawn), and modes are forgotten with the process.
+Above: any ACP client. Below: acp_turn.py runs a turn, memory.py stores the sessions, wire.py reads and writes bytes.
+One loop in one thread serves all sessions of the process: it handles the received lines, then advances every turn a
+little. It behaves like the better real agents: a load replays the history before its reply, a cancel ends the turn
+without waiting for the answer to an open question (which is withdrawn), and modes are lost with the process.
 """
 
 import json
@@ -16,24 +16,24 @@ from perdure import __version__
 from perdure.rehearsal.acp_turn import INTERNAL_ERROR, Turn
 from perdure.rehearsal.memory import Memory, Session
 from perdure.rehearsal.script import Scene
-from perdure.rehearsal.slash_commands import COMMANDS, perform_prompt
+from perdure.rehearsal.slash_commands import COMMANDS, perform_input
 from perdure.rehearsal.wire import Wire
 
 PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, INVALID_PARAMS = -32700, -32600, -32601, -32602
 NOT_FOUND = -32002
 
 UNAVAILABLE = "unavailable"
-"""Some agents list values that they then refuse."""
+"""A value that is listed but refused, as some agents do."""
 _CHOICES: dict[str, tuple[tuple[str, str, str], ...]] = {
     "mode": (("ask", "Ask", "Asks before a tool runs"), ("auto", "Auto", "Allows every tool without asking")),
     "model": (
-        ("rehearsal-1", "Rehearsal 1", "Does what it is told"),
-        ("rehearsal-2", "Rehearsal 2", "Does the same, under another name"),
+        ("rehearsal-1", "Rehearsal 1", "Follows your script"),
+        ("rehearsal-2", "Rehearsal 2", "The same, under another name"),
     ),
     "effort": (
-        ("normal", "Normal", "Does what it is told"),
-        ("high", "High", "Does the same"),
-        (UNAVAILABLE, "Unavailable", "Is listed, and refused when it is chosen"),
+        ("normal", "Normal", "Follows your script"),
+        ("high", "High", "The same"),
+        (UNAVAILABLE, "Unavailable", "Listed, but refused when you choose it"),
     ),
 }
 _CATEGORIES = {"effort": "thought_level"}
@@ -87,7 +87,7 @@ class AcpAgent:
 
     def __init__(self, wire: Wire, memory: Memory) -> None:
         self.can_ask = False
-        """The client can show a form."""
+        """Whether the client can show a form."""
         self._wire = wire
         self._memory = memory
         self._initialized = False
@@ -106,7 +106,7 @@ class AcpAgent:
         }
 
     def serve(self) -> None:
-        """Until the client closes stdin; turns that still run are cancelled then, and their partial answers kept."""
+        """Run until the client closes stdin. Running turns are then cancelled, and their partial answers saved."""
         while not self._wire.ended:
             for line in self._wire.receive(self._timeout()):
                 self._receive(line)
@@ -160,7 +160,7 @@ class AcpAgent:
     def _send(self, message: dict[str, Any]) -> None:
         self._wire.write(json.dumps({"jsonrpc": "2.0", **message}, separators=(",", ":")).encode() + b"\n")
 
-    # What comes in --------------------------------------------------------------------------------------------
+    # Received messages ----------------------------------------------------------------------------------------
 
     def _receive(self, line: bytes) -> None:
         if not line.strip():
@@ -183,7 +183,7 @@ class AcpAgent:
 
     def _receive_reply(self, message: dict[str, Any]) -> None:
         number, result = message.get("id"), message.get("result")
-        # A reply to nothing is a late answer to a withdrawn question, which is in order.
+        # A reply to an unknown request is a late answer to a withdrawn question. Ignore it.
         turn = self._questions.pop(number, None) if isinstance(number, int) else None
         if turn is not None:
             turn.answer(result if isinstance(result, dict) else None)
@@ -254,7 +254,7 @@ class AcpAgent:
         if session is None:
             raise Failure(NOT_FOUND, f"Resource not found: session {session_id}", {"sessionId": session_id})
         if session.take_rejection():
-            raise Failure(INTERNAL_ERROR, f"Session {session_id} can't be loaded: it was told to reject one resume")
+            raise Failure(INTERNAL_ERROR, f"Session {session_id} can't be loaded: reject-resume was requested")
         live = Live(session, workdir)
         self._live[session_id] = live
         for role, text in session.history():
@@ -297,14 +297,14 @@ class AcpAgent:
 
     def _prompt(self, request_id: Any, params: dict[str, Any]) -> None:
         live = self._named(params)
-        prompt = _prompt_text(params.get("prompt"))
+        text = _input_text(params.get("prompt"))
         if live.busy:
             raise Failure(INVALID_REQUEST, "A turn is already running in this session")
-        if live.session.too_long(prompt):
+        if live.session.too_long(text):
             raise Failure(INTERNAL_ERROR, "prompt is too long: context window exceeded", {"code": "context_overflow"})
-        live.session.hear(prompt)
+        live.session.hear(text)
         scene = Scene(live.workdir, live.session.recall, live.session.recite, live.config["model"], live.config["mode"])
-        performance = perform_prompt(prompt, scene)
+        performance = perform_input(text, scene)
         live.turn = Turn(self, request_id, live.session, performance, live.config, live.rules)
 
     def _named(self, params: dict[str, Any]) -> Live:
@@ -328,8 +328,8 @@ def _workdir(params: dict[str, Any]) -> str:
     return workdir
 
 
-def _prompt_text(blocks: Any) -> str:
-    """The text of a prompt. Blocks of other types are taken and not looked at: they hold no verbs."""
+def _input_text(blocks: Any) -> str:
+    """The text of an input. Blocks of other types are accepted and ignored, because they contain no verbs."""
     if not isinstance(blocks, list) or not blocks or not all(isinstance(block, dict) for block in blocks):
         raise Failure(INVALID_PARAMS, "Invalid params: prompt must be a list of one or more content blocks")
     return "\n".join(str(block.get("text", "")) for block in blocks if block.get("type") == "text")

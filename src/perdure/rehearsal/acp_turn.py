@@ -1,7 +1,7 @@
-"""One turn in ACP's words: a performance is stepped, and each act becomes an update or a request.
+"""One turn in ACP: advances a performance, and turns each act into an update or a request.
 
-Above: acp.py starts turns, steps them, hands them replies and cancels them. Below: script.py makes the acts.
-It decides nothing about sessions; it ends by sending the reply to the prompt, exactly once.
+Above: acp.py starts turns, advances them, passes replies to them and cancels them. Below: script.py makes the acts.
+It decides nothing about sessions. A turn ends with exactly one reply to session/prompt.
 """
 
 import json
@@ -18,9 +18,9 @@ from perdure.rehearsal.memory import Session, timestamp
 from perdure.rehearsal.script import Act, Performance, Reply
 
 STEP_LIMIT_ACTS = 512
-"""Acts between two looks at what came in: a cancel is seen within this many."""
+"""How many acts run before the input is checked: a cancel is noticed within this many."""
 PACE_LAG_LIMIT_S = 0.5
-"""A rhythm that fell behind further than this (the client did not read) is not caught up with in a burst."""
+"""A paced stream that lags more than this (the client did not read) doesn't catch up in a burst."""
 CONTEXT_SIZE_TOKENS = 200_000
 INTERNAL_ERROR = -32603
 
@@ -46,7 +46,7 @@ _OPTIONS = (
 
 
 class Peer(Protocol):
-    """The client, as far as a turn needs it."""
+    """The part of the client that a turn needs."""
 
     can_ask: bool
 
@@ -77,7 +77,7 @@ class Turn:
     ) -> None:
         self.request_id = request_id
         self.due: float | None = time.monotonic()
-        """When it goes on by itself; None while it waits for a reply or for being cancelled."""
+        """When to continue; None while it waits for a reply or a cancel."""
         self.ended = False
         self._peer = peer
         self._session = session
@@ -88,7 +88,7 @@ class Turn:
         self._asked: script.Permit | script.Ask | None = None
         self._asked_number: int | None = None
         self._open_tools: dict[str, dict[str, Any]] = {}
-        """What each update of them carries besides."""
+        """By id: the extra fields of each update of the tool."""
         self._said: list[str] = []
         self._usage: script.Usage | None = None
         chunk = '{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":%s,"update":{"sessionUpdate":"%s",'
@@ -99,7 +99,7 @@ class Turn:
         self._acts: dict[type, Callable[[Any], None]] = {
             script.Say: self._say,
             script.Think: self._think,
-            script.Plan: self._plan,
+            script.ShowPlan: self._plan,
             script.ToolStart: self._tool_start,
             script.ToolRun: self._tool_run,
             script.ToolEnd: self._tool_end,
@@ -117,10 +117,10 @@ class Turn:
             script.Poison: lambda _: session.poison(),
         }
 
-    # Driven from above ----------------------------------------------------------------------------------------
+    # Called by acp.py -----------------------------------------------------------------------------------------
 
     def step(self, now: float) -> None:
-        """Goes on until it has to wait, ends, or has done enough for one look."""
+        """Continue until the turn has to wait, ends, or has run STEP_LIMIT_ACTS acts."""
         for _ in range(STEP_LIMIT_ACTS):
             if self.ended or self.due is None or self.due > now:
                 return
@@ -133,24 +133,24 @@ class Turn:
             except BrokenPipeError:
                 raise
             except OSError as error:
-                # No `sleep` to spawn, no room for its memory: this turn's failure, not the process's.
+                # For example, no `sleep` to spawn, or a full disk: fails this turn, not the process.
                 self.ended, self.due = True, None
                 self._peer.fail(self.request_id, INTERNAL_ERROR, f"Internal error: {error}")
 
     def cancel(self) -> None:
-        """Ends it here and now; what was said so far stays said."""
+        """End the turn immediately. Its answer so far is saved."""
         if self.ended:
             return
         self._performance.close()
         if self._asked_number is not None:
             self._peer.withdraw(self._asked_number)
-        # A sub-agent's tools before the one that started it.
+        # End a sub-agent's tools before the tool that started it.
         for tool_id in reversed(list(self._open_tools)):
             self._tool_end(script.ToolEnd(tool_id, False, "cancelled"))
         self._end("cancelled")
 
     def answer(self, result: dict[str, Any] | None) -> None:
-        """The client's reply to the question that is open; None if it was an error."""
+        """The client's reply to the open question; None if it was an error."""
         asked, self._asked, self._asked_number = self._asked, None, None
         if isinstance(asked, script.Permit):
             self._reply = self._decision(asked.tool.name, result)
@@ -171,7 +171,7 @@ class Turn:
         room = act.size_bytes - len(self._say_start.encode()) - len('""}}}}\n')
         self._say(script.Say("x" * max(room, 0)))
 
-    def _plan(self, act: script.Plan) -> None:
+    def _plan(self, act: script.ShowPlan) -> None:
         entries = [{"content": content, "priority": "medium", "status": status} for content, status in act.entries]
         self._update({"sessionUpdate": "plan", "entries": entries})
 
@@ -249,7 +249,7 @@ class Turn:
             self._peer.write(line)
 
     def _stderr(self, act: script.Stderr) -> None:
-        # What was said before must not wait behind a stderr that nobody reads.
+        # Writing to stderr blocks if it is not read, so send earlier output first.
         self._peer.flush()
         sys.stderr.write(act.text)
         sys.stderr.flush()
@@ -316,7 +316,7 @@ def _diff(edit: Edit) -> dict[str, Any]:
 
 
 def _inside(tool_id: str) -> dict[str, Any]:
-    """Marks what a sub-agent says and does. ACP has no word for it; this is claude-agent-acp's."""
+    """Marks the text and tools of a sub-agent. ACP doesn't define this; claude-agent-acp uses it."""
     return {"_meta": {"claudeCode": {"parentToolUseId": tool_id}}}
 
 

@@ -1,11 +1,11 @@
-"""The rehearsal agent as the `claude` command line: its flags, its stream-json and its control protocol.
+"""The rehearsal agent as the `claude` command: its flags, its stream-json output and its control protocol.
 
 Above: any program that drives `claude -p`. Below: claude_turn.py runs a turn, claude_control.py answers control
-requests, claude_sessions.py finds the session, wire.py moves the bytes.
-It behaves as version 2.1.197 does, also where that is inconvenient: one malformed line ends it, messages that come
-during a turn are joined into one, an end of input lets the turn run on, and nothing is said before the first
-message. It differs where an agent without a model must: notes about interrupts are not part of what it recalls, a
-`hang` that nobody can interrupt any more ends, and it has no interactive mode.
+requests, claude_sessions.py finds the session, wire.py reads and writes bytes.
+It behaves like version 2.1.197, even where that is inconvenient: a malformed line ends the process, messages that
+arrive during a turn are joined into one, a turn continues after the end of the input, and nothing is written before
+the first message. It differs in three ways: notes about interrupts are not part of what it recalls, a `hang` ends when
+it can no longer be interrupted, and there is no interactive mode.
 """
 
 import contextlib
@@ -23,24 +23,24 @@ from perdure.rehearsal.claude_control import Control
 from perdure.rehearsal.claude_flags import BYPASS, PERMISSION_MODES, BadFlags, Flags, check, parse
 from perdure.rehearsal.claude_ledger import Ending, Ledger, Tokens, refusal
 from perdure.rehearsal.claude_lines import DEFAULT_MODEL, VERSION, Line
-from perdure.rehearsal.claude_sessions import NoConversation, Opening, find, folder_of, is_uuid
-from perdure.rehearsal.claude_turn import Choices, Prompt, Turn
+from perdure.rehearsal.claude_sessions import NoConversation, SessionToOpen, find, folder_of, is_uuid
+from perdure.rehearsal.claude_turn import Choices, Turn, TurnInput
 from perdure.rehearsal.memory import Memory, Session, default_folder
 from perdure.rehearsal.script import Performance, Scene
-from perdure.rehearsal.slash_commands import perform_prompt
+from perdure.rehearsal.slash_commands import perform_input
 from perdure.rehearsal.wire import Wire
 
-PROMPT_WAIT_S = 3.0
-"""How long a prompt on the command line waits for more of it on stdin."""
+STDIN_WAIT_S = 3.0
+"""How long it waits for stdin if the prompt is given as an argument."""
 TERMINATED = 128 + signal.SIGTERM
 
 
 class BadInput(Exception):
-    """A line that ends the process. The message goes to stderr."""
+    """A line that ends the process. The message is written to stderr."""
 
 
 class _Woken(Exception):
-    """A signal came while nothing was done but waiting."""
+    """A signal arrived while the process was waiting."""
 
 
 class Queued(NamedTuple):
@@ -54,7 +54,7 @@ class Queued(NamedTuple):
 class ClaudeAgent:
     """One process: one session, one turn at a time."""
 
-    def __init__(self, wire: Wire, flags: Flags, memory: Memory, opening: Opening, workdir: str) -> None:
+    def __init__(self, wire: Wire, flags: Flags, memory: Memory, to_open: SessionToOpen, workdir: str) -> None:
         self.flags = flags
         self.partial = flags.partial
         self.forwards_subagents = False
@@ -62,12 +62,12 @@ class ClaudeAgent:
         mode = BYPASS if flags.skip_permissions else flags.permission_mode
         rules = dict.fromkeys(flags.allowed_tools, True) | dict.fromkeys(flags.disallowed_tools, False)
         self.choices = Choices(flags.model or DEFAULT_MODEL, mode, rules, flags.max_turns)
-        self.session_id = opening.session_id
+        self.session_id = to_open.session_id
         self.turn: Turn | None = None
         self.queue: list[Queued] = []
         self._wire = wire
         self._memory = memory
-        self._opening = opening
+        self._to_open = to_open
         self._workdir = workdir
         self._session: Session | None = None
         self._todos: list[Line] = []
@@ -81,13 +81,13 @@ class ClaudeAgent:
     # Running --------------------------------------------------------------------------------------------------
 
     def serve(self) -> int:
-        """Until the input ends and all that it asked for is done. The answer is an exit code."""
+        """Run until the input has ended and all of it is processed. Returns the exit code."""
         signal.signal(signal.SIGTERM, _terminate)
         signal.signal(signal.SIGINT, self._on_interrupt)
         if not self.flags.streams:
-            self._receive_prompt()
+            self._receive_single_input()
         while True:
-            # Whatever was being received when a signal came is lost, which is in order: the process ends then.
+            # A signal may lose input that was being received. That doesn't matter, because the process ends.
             with contextlib.suppress(_Woken):
                 for line in self._wait():
                     self._receive(line)
@@ -148,7 +148,7 @@ class ClaudeAgent:
             text = result.get("result", "Execution error")
             self._wire.write(text.encode("utf-8", "backslashreplace") + b"\n")
         self.flush()
-        # A signal that stopped a turn is an orderly end; everything else is judged by its last result.
+        # A signal that stopped a turn is a clean exit. Otherwise the last result determines the exit code.
         return 1 if result.get("is_error") and not self._interrupted else 0
 
     # The host, for turns --------------------------------------------------------------------------------------
@@ -172,7 +172,7 @@ class ClaudeAgent:
             self._wire.write(data)
 
     def flush(self) -> None:
-        # A host that closed only this end does not stop the turn; that it is gone is seen at the other end.
+        # A host that closes only stdout doesn't stop the turn. If it is gone, stdin ends too.
         with contextlib.suppress(BrokenPipeError):
             self._wire.flush()
 
@@ -188,9 +188,9 @@ class ClaudeAgent:
     def answered(self) -> None:
         self._tell("running")
 
-    def take_queued(self) -> list[Prompt]:
+    def take_queued(self) -> list[TurnInput]:
         taken, self.queue = self.queue, []
-        return [Prompt(one.text, self._echo(one.content, one.uuid, one.at)) for one in taken]
+        return [TurnInput(one.text, self._echo(one.content, one.uuid, one.at)) for one in taken]
 
     def set_mode(self, mode: str) -> None:
         self.choices.mode = mode
@@ -201,7 +201,7 @@ class ClaudeAgent:
         recall = self._session.recall if self._session is not None else list
         recite = self._session.recite if self._session is not None else list
         scene = Scene(self._workdir, recall, recite, self.choices.model, self.choices.mode)
-        return perform_prompt(text, scene)
+        return perform_input(text, scene)
 
     def _echo(self, content: Any, message_uuid: str, at: float | None) -> Line | None:
         return lines.replay(self.session_id, content, message_uuid, at) if self.flags.replay else None
@@ -212,15 +212,15 @@ class ClaudeAgent:
             if self._tells_state:
                 self.send(lines.system("session_state_changed", self.session_id, state=state))
 
-    # What comes in --------------------------------------------------------------------------------------------
+    # Received messages ----------------------------------------------------------------------------------------
 
-    def _receive_prompt(self) -> None:
-        """One prompt: what the command line says, and all of stdin."""
+    def _receive_single_input(self) -> None:
+        """The single input of a process: the prompt argument, and all of stdin."""
         parts = [self.flags.prompt] if self.flags.prompt else []
-        received = self._wire.receive(PROMPT_WAIT_S if parts else None)
+        received = self._wire.receive(STDIN_WAIT_S if parts else None)
         if not received and not self._wire.ended:
             sys.stderr.write(
-                f"Warning: no stdin data received in {PROMPT_WAIT_S:.0f}s, proceeding without it. If piping from a "
+                f"Warning: no stdin data received in {STDIN_WAIT_S:.0f}s, proceeding without it. If piping from a "
                 "slow command, redirect stdin explicitly: < /dev/null to skip, or wait longer.\n"
             )
             self._wire.ended = True
@@ -253,7 +253,7 @@ class ClaudeAgent:
             self._control.receive(message)
         elif kind == "control_response":
             response = message.get("response")
-            # An answer to nothing is late, which is in order.
+            # Ignore a late answer to a request that is no longer open.
             if isinstance(response, dict) and self.turn is not None and self.turn.request_id is not None:
                 if response.get("request_id") == self.turn.request_id:
                     self.turn.answer(response)
@@ -280,7 +280,7 @@ class ClaudeAgent:
             self.queue.append(queued)
 
     def _begin(self, taken: list[Queued]) -> None:
-        """One turn for all of these, which is what becomes of messages that had to wait together."""
+        """Start one turn for all of these: messages that waited together are joined."""
         for earlier in taken[:-1]:
             echo = self._echo(earlier.content, earlier.uuid, None)
             if echo is not None:
@@ -289,7 +289,7 @@ class ClaudeAgent:
         text = "\n".join(one.text for one in taken)
         began = time.monotonic()
         if self._session is None:
-            self._session = self._opening.begin(self._memory, self._workdir)
+            self._session = self._to_open.begin(self._memory, self._workdir)
         self._tell("running")
         choices = self.choices
         self.send(lines.init(self.session_id, self._workdir, choices.model, choices.mode, self.can_ask))
@@ -299,11 +299,11 @@ class ClaudeAgent:
             self.send(self.ledger.result(self.session_id, ending, began, choices.model, Tokens(), []))
             return
         echo = self._echo(last.content if len(taken) == 1 else text, last.uuid, last.at)
-        self.turn = Turn(self, self._session, Prompt(text, echo), self._todos)
+        self.turn = Turn(self, self._session, TurnInput(text, echo), self._todos)
 
 
 def main(argv: Sequence[str]) -> int:
-    """Runs as `claude` does with these words. The answer is an exit code."""
+    """Run as `claude` would with these arguments. Returns the exit code."""
     flags = Flags()
     try:
         flags = parse(argv)
@@ -315,8 +315,8 @@ def main(argv: Sequence[str]) -> int:
         check(flags, is_uuid(flags.session_id), os.geteuid() == 0, os.environ)
         workdir = os.path.realpath(os.getcwd())
         memory = Memory(folder_of(default_folder(), workdir))
-        opening = find(flags, memory)
-        return ClaudeAgent(Wire(0, 1), flags, memory, opening, workdir).serve()
+        to_open = find(flags, memory)
+        return ClaudeAgent(Wire(0, 1), flags, memory, to_open, workdir).serve()
     except NoConversation as error:
         sys.stderr.write(f"{error}\n")
         if flags.output_format == "stream-json":
@@ -331,7 +331,7 @@ def _terminate(_number: int, _frame: FrameType | None) -> None:
 
 
 def _text(content: Any) -> str:
-    """The text of a message. Blocks of other types are taken and not looked at: they hold no verbs."""
+    """The text of a message. Blocks of other types are accepted and ignored, because they contain no verbs."""
     if isinstance(content, str):
         return content
     blocks = content if isinstance(content, list) else []

@@ -1,7 +1,7 @@
-"""Control requests that a host makes of the Claude dialect, and their answers.
+"""Answers a host's control requests in the Claude dialect.
 
-Above: claude.py hands them in. Below: the agent, which is told what was chosen.
-Nothing is validated that the real one does not validate: any model and any mode is taken.
+Above: claude.py passes them in. Below: the agent, whose settings they change.
+It validates only what the real one validates, so any model and any mode is accepted.
 """
 
 import time
@@ -15,7 +15,7 @@ from perdure.rehearsal.claude_turn import Choices, Turn
 
 
 class Agent(Protocol):
-    """The agent, as far as control requests reach."""
+    """The part of the agent that control requests use."""
 
     flags: Flags
     choices: Choices
@@ -63,7 +63,7 @@ class Control:
 
     def _interrupt(self, number: Any, _: Line) -> None:
         turn = self._agent.turn
-        # The order is the real one's: the question is withdrawn, the interrupt answered, then the turn ends.
+        # In the same order as the real one: withdraw the question, answer the interrupt, end the turn.
         if turn is not None:
             turn.withdraw()
         self._succeed(number)

@@ -1,6 +1,6 @@
-"""Trouble in the Claude dialect: broken lines, a used-up plan, a context that is too long.
+"""Failures in the Claude dialect: broken lines, a usage limit, a context that is too long.
 
-Above: claude_turn.py. Below: claude_lines.py. The words are those that the real command line shows.
+Above: claude_turn.py. Below: claude_lines.py. The messages are those of the real `claude` command.
 """
 
 import math

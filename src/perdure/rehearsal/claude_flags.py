@@ -1,8 +1,8 @@
-"""The flags of the `claude` command line, as far as a program that drives it uses them, and its rules about them.
+"""The flags of the `claude` command that programs use, and the rules for combining them.
 
-Above: claude.py is started by what is read here. Below: nothing; it looks neither at files nor at sessions.
-A flag that the real one does not know is an error here too, with the same words: a driver that was tested against
-an agent which takes anything has not been tested. It is not a command line for people, so there is no help in it.
+Above: claude.py runs with these flags. Below: nothing; it reads no files and no sessions.
+A flag that the real one doesn't know is an error here too, with the same message: testing a driver against an agent
+that accepts anything would prove nothing. It is not meant for people, so it has no help.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ BYPASS = "bypassPermissions"
 
 
 class BadFlags(Exception):
-    """The message goes to stderr and the exit code is 1."""
+    """Invalid flags. The message is written to stderr, and the exit code is 1."""
 
 
 class Flags(NamedTuple):
@@ -33,7 +33,7 @@ class Flags(NamedTuple):
     skip_permissions: bool = False
     session_id: str = ""
     resume: str | None = None
-    """An empty string if it was given without a value."""
+    """An empty string if the flag has no value."""
     continue_last: bool = False
     fork: bool = False
     no_persistence: bool = False
@@ -44,12 +44,12 @@ class Flags(NamedTuple):
 
     @property
     def streams(self) -> bool:
-        """Messages come in on stdin one by one."""
+        """Messages arrive on stdin one by one."""
         return self.input_format == "stream-json"
 
 
 class _Option(NamedTuple):
-    """`takes`: nothing, one value, perhaps one, or all words up to the next flag. No `field`: taken and ignored."""
+    """`takes`: no value, one value, an optional value, or all words up to the next flag. Without `field`: ignored."""
 
     usage: str
     takes: str
@@ -110,7 +110,7 @@ _BY_NAME = _named(_OPTIONS)
 
 
 def parse(argv: Sequence[str]) -> Flags:
-    """What the words say. Raises BadFlags for words that the real command line would not take."""
+    """Parse the arguments. Raises BadFlags for those that the real command would reject."""
     values: dict[str, Any] = {}
     prompts: list[str] = []
     words = list(argv)
@@ -139,7 +139,7 @@ def _value(option: _Option, attached: str | None, words: list[str]) -> Any:
         return True
     taken = [attached] if attached is not None else []
     limit = 1 if option.takes != _MANY else len(words)
-    # A value that must be there may look like a flag; one that may be missing may not.
+    # A required value may look like a flag; an optional one may not.
     while len(taken) < limit and words and (not words[0].startswith("-") or (option.takes == _ONE and not taken)):
         taken.append(words.pop(0))
     if not taken and option.takes != _MAYBE:
@@ -158,7 +158,7 @@ def _value(option: _Option, attached: str | None, words: list[str]) -> Any:
 
 
 def check(flags: Flags, is_uuid: bool, is_root: bool, environment: Mapping[str, str]) -> None:
-    """The rules of the command line. `is_uuid` is about the session id that was asked for, if any."""
+    """Check the rules of the real command. `is_uuid`: whether the requested session id is a UUID. Raises BadFlags."""
     bypass = flags.skip_permissions or flags.permission_mode == BYPASS
     resumes = flags.resume is not None or flags.continue_last
     stream_out = flags.output_format == "stream-json"

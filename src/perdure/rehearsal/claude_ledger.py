@@ -1,8 +1,8 @@
-"""What the turns of one process used and cost, and the `result` lines that say so.
+"""The usage and cost of the turns of one process, and the `result` lines that report them.
 
-Above: a turn adds what it used and ends with a result made here. Below: claude_lines.py.
-Tokens are those of the turn; cost, time and the tokens by model add up over the life of the process and begin again
-in the next one, whatever was resumed. Prices are invented: they only have to add up.
+Above: a turn adds its usage and ends with a result made here. Below: claude_lines.py.
+Tokens are per turn. Cost, API time and tokens by model are totals of the process, and restart at zero in the next
+process even if it resumes a session. Prices are invented: they only have to add up.
 """
 
 import time
@@ -29,7 +29,7 @@ def tokens_in(characters: int) -> int:
 
 
 class Ending(NamedTuple):
-    """How a turn ended, in the words of its result. `text` is None where the real one has no answer to show."""
+    """How a turn ended, with the field names of its result. `text` is None where the real one has no answer."""
 
     subtype: str
     is_error: bool
@@ -49,7 +49,7 @@ class Ledger:
     def result(
         self, session_id: str, ending: Ending, began: float, model: str, used: Tokens, denials: list[Line]
     ) -> Line:
-        """Books what a turn used, and says how it ended. `began` is of the monotonic clock."""
+        """Record a turn's usage and return its `result` line. `began` is a time of the monotonic clock."""
         spent_s = time.monotonic() - began
         if used.input or used.output:
             self._api_s += spent_s
@@ -57,7 +57,7 @@ class Ledger:
         first: Line = {"type": "result", "subtype": ending.subtype}
         times: Line = {"duration_ms": int(spent_s * 1000), "duration_api_ms": int(self._api_s * 1000)}
         if ending.terminal_reason is not None and not ending.is_error:
-            # Nobody is asked here, so the first token is there when the turn begins.
+            # There is no model to wait for, so the first token is available immediately.
             times |= {"ttft_ms": 1, "ttft_stream_ms": 1, "time_to_request_ms": 0}
         if ending.text is not None:
             status = {"is_error": ending.is_error, "api_error_status": ending.api_error_status}
@@ -79,7 +79,7 @@ class Ledger:
 
 
 def refusal(session_id: str, message: str) -> Line:
-    """The result of a process that could not even begin."""
+    """The result of a process that could not start a turn."""
     ending = Ending("error_during_execution", True, 0, None, errors=(message,))
     return Ledger().result(session_id, ending, time.monotonic(), "", Tokens(), [])
 

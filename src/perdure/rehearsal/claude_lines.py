@@ -1,7 +1,7 @@
-"""The lines that the `claude` command line writes in stream-json, with its keys in its order.
+"""The lines that the `claude` command writes in stream-json, with the same keys in the same order.
 
-Above: claude.py, claude_turn.py and claude_message.py fill them in. Below: nothing but JSON.
-A line here is a function of what it is given and of a random id. It does not know when a line is due.
+Above: claude.py, claude_turn.py and claude_message.py fill them in. Below: only JSON.
+Each function makes one line from its arguments and a random id. When to send a line is decided elsewhere.
 """
 
 import json
@@ -16,9 +16,9 @@ from perdure.rehearsal.slash_commands import COMMANDS
 
 VERSION = "2.1.197"
 MODELS = (
-    ("default", "rehearsal-1", "Default (recommended)", "Does what it is told"),
-    ("rehearsal-1", "rehearsal-1", "Rehearsal 1", "Does what it is told"),
-    ("rehearsal-2", "rehearsal-2", "Rehearsal 2", "Does the same, under another name"),
+    ("default", "rehearsal-1", "Default (recommended)", "Follows your script"),
+    ("rehearsal-1", "rehearsal-1", "Rehearsal 1", "Follows your script"),
+    ("rehearsal-2", "rehearsal-2", "Rehearsal 2", "The same, under another name"),
 )
 DEFAULT_MODEL = MODELS[0][1]
 
@@ -26,11 +26,11 @@ Line = dict[str, Any]
 
 _TOOLS = ("Task", "Bash", "Edit", "NotebookEdit", "Read", "TodoWrite", "WebFetch", "WebSearch", "Write")
 _PROMPTING_TOOLS = ("AskUserQuestion", "EnterPlanMode", "ExitPlanMode")
-_AGENTS = (("general-purpose", "Does what it is told, as its principal does."),)
+_AGENTS = (("general-purpose", "Follows a script."),)
 
 
 def encode(line: Line) -> bytes:
-    """As JavaScript writes it: other alphabets as they are, but U+2028, U+2029 and lone surrogates escaped."""
+    """JSON as JavaScript writes it: non-ASCII characters unescaped, except U+2028, U+2029 and lone surrogates."""
     text = json.dumps(line, ensure_ascii=False, separators=(",", ":"))
     text = text.replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
     return text.encode("utf-8", "backslashreplace") + b"\n"
@@ -69,7 +69,7 @@ def init(session_id: str, workdir: str, model: str, mode: str, prompts: bool) ->
 
 
 def initialized() -> Line:
-    """What `initialize` is answered with."""
+    """The response to `initialize`."""
     models = [
         {"value": value, "resolvedModel": resolved, "displayName": name, "description": text}
         for value, resolved, name, text in MODELS
@@ -113,7 +113,7 @@ def assistant(session_id: str, message: Line, request: str, **fields: Any) -> Li
 
 
 def synthetic(session_id: str, text: str, error: str) -> Line:
-    """What the command line says itself, in the model's place, when the model could not be asked."""
+    """A message that the command itself writes in place of the model, when the model can't be called."""
     usage = {
         "input_tokens": 0,
         "output_tokens": 0,
@@ -143,7 +143,7 @@ def synthetic(session_id: str, text: str, error: str) -> Line:
 
 
 def user(session_id: str, content: Sequence[Line], **fields: Any) -> Line:
-    """A tool's result, or a note that the conversation now holds."""
+    """A tool's result, or a note that becomes part of the conversation."""
     return {
         "type": "user",
         "message": {"role": "user", "content": content},

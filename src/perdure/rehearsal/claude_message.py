@@ -1,10 +1,10 @@
-"""One message of the model in stream-json: deltas as they come, then each block whole, before its stop.
+"""One message of the model in stream-json: its deltas, and each whole block before the block's stop.
 
-Above: claude_turn.py says what is in it. Below: claude_lines.py.
-The order is the real one's: `message_start`, for each block `content_block_start`, deltas, the `assistant` line of
-that block alone, `content_block_stop`; then `message_delta` and `message_stop`. Without partial messages only the
-`assistant` lines are left. What asks for permission comes between a block and its stop, so a tool's block is left
-open until it is closed from above.
+Above: claude_turn.py supplies the content. Below: claude_lines.py.
+The order is that of the real one: `message_start`; for each block `content_block_start`, the deltas, an `assistant`
+line with only that block, `content_block_stop`; then `message_delta` and `message_stop`. Without partial messages,
+only the `assistant` lines are sent. A permission request comes between a tool's block and its stop, so that block stays
+open until claude_turn.py closes the message.
 """
 
 import json
@@ -23,7 +23,7 @@ SIGNATURE = "cmVoZWFyc2Fs"
 
 class Output(Protocol):
     partial: bool
-    """Deltas are wanted."""
+    """Whether to send deltas."""
 
     def send(self, line: Line) -> None: ...
 
@@ -31,7 +31,7 @@ class Output(Protocol):
 
 
 def started(model: str, input_tokens: int) -> Line:
-    """A message with nothing in it yet."""
+    """An empty message."""
     return {
         "id": f"msg_{os.urandom(12).hex()}",
         "type": "message",
@@ -55,7 +55,7 @@ class Message:
     ) -> None:
         """`before_block` is called before each `assistant` line."""
         self.last_text = ""
-        """The last text block that is complete."""
+        """The last complete text block."""
         self._output = output
         self._session_id = session_id
         self._before_block = before_block
@@ -95,7 +95,7 @@ class Message:
         self._add(delta)
 
     def use_tool(self, tool_id: str, name: str, given: Line) -> None:
-        """The whole block; its stop is left to `close`."""
+        """Send the whole block, without its stop, which `close` sends."""
         start = {"type": "tool_use", "id": tool_id, "name": name, "input": {}}
         self._open_block("tool_use", start, '"input_json_delta","partial_json":')
         text = json.dumps(given, ensure_ascii=False)
@@ -104,7 +104,7 @@ class Message:
         self._show({**start, "input": given})
 
     def room(self, size_bytes: int) -> int:
-        """How many plain characters make a delta whose line has this many bytes, newline included."""
+        """How many ASCII characters a delta needs for its line to have this many bytes, including the newline."""
         same = self._open == "text"
         envelope = self._delta_start if same else self._prefix(self._index + 1, '"text_delta","text":')
         return max(0, size_bytes - len(f'{envelope}""{self._delta_end}{lines.new_id()}"}}\n'.encode()))
@@ -118,7 +118,7 @@ class Message:
             self._event({"type": "message_stop"})
 
     def break_off(self) -> None:
-        """The text so far, and nothing more: neither a stop of the block nor of the message."""
+        """Send the text so far, but no stop of the block or the message."""
         if self._open == "text":
             self._show_pieces()
             self._open = ""
@@ -143,7 +143,7 @@ class Message:
         self._pieces.append(delta)
         self._output_characters += len(delta)
         if self._output.partial:
-            # Made by hand, since a flood of deltas is what this agent is measured with.
+            # Formatted by hand for speed: benchmarks stream many deltas.
             line = f'{self._delta_start}{_escaped(delta)}{self._delta_end}{lines.new_id()}"}}\n'
             self._output.write(line.encode("utf-8", "backslashreplace"))
 

@@ -1,7 +1,7 @@
-"""Who may use a tool in the Claude dialect: what the flags, mode and rules say, and what a host's answer means.
+"""Permissions in the Claude dialect: what flags, mode and rules allow, and what a host's answer means.
 
-Above: claude_turn.py asks here first, and then asks the host. Below: nothing; all of it is pure.
-A host that answers in a way that the real one would not take is told so in the tool's result, with its words.
+Above: claude_turn.py checks here before it asks the host. Below: nothing; all of it is pure.
+If the real one would reject a host's answer, the tool's result says so, with the same message.
 """
 
 from typing import Any, Literal, NamedTuple
@@ -22,7 +22,7 @@ _INVALID = 'ZodError: [\n  {\n    "code": "invalid_union",\n    "path": [],\n   
 
 
 class Verdict(NamedTuple):
-    """What becomes of a tool use. `message` is the tool's result if it is denied."""
+    """The decision about a tool call. `message` is the tool's result if it is denied."""
 
     allowed: bool
     message: str = ""
@@ -35,7 +35,7 @@ Standing = Literal["allowed", "denied", "denied_by_mode", "ask"]
 
 
 def standing(name: str, kind: str, mode: str, rules: dict[str, bool]) -> Standing:
-    """What is known without asking. A rule that denies is stronger than any mode."""
+    """The decision without asking the host, or `ask`. A rule that denies takes precedence over any mode."""
     if rules.get(name) is False:
         return "denied"
     if rules.get(name) or mode == BYPASS or (mode == "acceptEdits" and kind == "edit"):
@@ -72,7 +72,7 @@ def read_answer(response: Line) -> Verdict:
 
 
 def apply(update: Line, rules: dict[str, bool]) -> str | None:
-    """Takes an update of the permissions up into the rules, or returns the mode that it sets."""
+    """Apply a permission update to the rules, or return the mode that it sets."""
     if update.get("type") == "setMode":
         return str(update.get("mode"))
     named = update.get("rules")
@@ -97,7 +97,7 @@ def questions(question: str, choices: list[str]) -> Line:
 
 
 def answers(given: Line) -> dict[str, str]:
-    """Question and answer, as the host put them into the tool's input."""
+    """The answers by question, which the host added to the tool's input."""
     found: Any = given.get("answers")
     if not isinstance(found, dict):
         return {}

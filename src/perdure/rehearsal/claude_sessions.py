@@ -1,8 +1,8 @@
-"""Which native session a `claude` process is about: new, resumed, forked or the last one of its directory.
+"""Finds the native session of a `claude` process: new, resumed, forked, or the last one of its working directory.
 
-Above: claude.py opens it when its first turn begins. Below: memory.py keeps the sessions.
-They are kept by working directory, under a name made of it as the real one makes it, so a session is not found from
-another directory. A session that never had a turn was never written and can't be resumed.
+Above: claude.py opens it when its first turn begins. Below: memory.py stores the sessions.
+Sessions are stored per working directory, in a folder named as the real one names it, so a session can't be found from
+another directory. A session without a turn is never written and can't be resumed.
 """
 
 import os
@@ -18,15 +18,15 @@ NAME_LIMIT_CHARACTERS = 200
 
 
 class NoConversation(Exception):
-    """It can't be resumed. `session_id` is the one that the result names."""
+    """The session can't be resumed. `session_id` is the id to show in the result."""
 
     def __init__(self, message: str, session_id: str) -> None:
         super().__init__(message)
         self.session_id = session_id
 
 
-class Opening(NamedTuple):
-    """What the first turn opens: the session itself, or a new one, with what `source` holds."""
+class SessionToOpen(NamedTuple):
+    """What the first turn opens: an existing session, or a new one with the context of `source`."""
 
     session_id: str
     session: Session | None = None
@@ -55,8 +55,8 @@ def folder_of(folder: str, workdir: str) -> str:
     return os.path.join(folder, "claude", name)
 
 
-def find(flags: Flags, memory: Memory) -> Opening:
-    """Raises BadFlags if a new session may not have its id, NoConversation if there is nothing to resume."""
+def find(flags: Flags, memory: Memory) -> SessionToOpen:
+    """Raises BadFlags if the id of a new session is already in use, NoConversation if there is nothing to resume."""
     lasting = not flags.no_persistence
     session = None
     if flags.resume is not None:
@@ -64,10 +64,10 @@ def find(flags: Flags, memory: Memory) -> Opening:
     elif flags.continue_last:
         session = next((memory.open(one.session_id) for one in memory.newest(None)), None)
     if session is not None and not flags.fork:
-        return Opening(session.session_id, session, lasting=lasting)
+        return SessionToOpen(session.session_id, session, lasting=lasting)
     if flags.session_id and memory.open(flags.session_id) is not None:
         raise BadFlags(f"Error: Session ID {flags.session_id} is already in use.")
-    return Opening(flags.session_id or new_id(), source=session, lasting=lasting)
+    return SessionToOpen(flags.session_id or new_id(), source=session, lasting=lasting)
 
 
 def _resumed(session_id: str, memory: Memory) -> Session:

@@ -1,9 +1,8 @@
-"""A sub-agent in the Claude dialect: the lines of what it says and does, between a tool's use and its result.
+"""A sub-agent in the Claude dialect: its lines, between a tool call and the result of that call.
 
-Above: claude_turn.py, whose tool named `Agent` started it. Below: claude_lines.py and claude_tools.py.
-As the real one does it in the foreground: whole blocks and no deltas, each with `parent_tool_use_id`; notes about the
-task beside them; its words only for a host that asked for them; results of its tools without what the command line
-knows besides.
+Above: claude_turn.py, whose tool named `Agent` starts it. Below: claude_lines.py and claude_tools.py.
+It imitates a foreground sub-agent of the real one: whole blocks instead of deltas, each with `parent_tool_use_id`;
+notes about the task; text only for a host that requested it; tool results without the extra details.
 """
 
 import os
@@ -53,11 +52,11 @@ class SubAgent:
     def tool_ended(self, act: ToolEnd) -> None:
         if self._open is not None:
             self._show_user([tools.ended(self._open, act).block])
-        # What follows is the answer to the next call of the model.
+        # The next block belongs to another model call.
         self._open, self._message = None, None
 
     def finish(self, report: str) -> tools.Result:
-        """It is done. The result is for the tool that started it."""
+        """End the sub-agent. Returns the result of the tool that started it."""
         self._end("completed", "completed", usage=self._usage())
         usage, tokens = self._usage(), tokens_in(self._characters)
         content = [{"type": "text", "text": report}]
@@ -83,7 +82,7 @@ class SubAgent:
         return tools.Result({"tool_use_id": self._use.tool_id, "type": "tool_result", "content": shown}, details)
 
     def stop(self) -> None:
-        """It was interrupted. A tool that it has open is left open, as the real one does."""
+        """End an interrupted sub-agent. Its open tool stays open, as in the real one."""
         self._end("killed", "stopped")
 
     # Lines ----------------------------------------------------------------------------------------------------

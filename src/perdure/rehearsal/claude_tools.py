@@ -1,13 +1,13 @@
-"""How the tools of the rehearsal look in the Claude dialect: their names, inputs and results.
+"""The rehearsal agent's tools in the Claude dialect: their names, inputs and results.
 
-Above: claude_turn.py shows them. Below: the acts of script.py. Nothing is run here.
+Above: claude_turn.py shows them. Below: the acts of script.py. No tool runs here.
 """
 
 from typing import NamedTuple
 
 from perdure.rehearsal.claude_lines import Line
 from perdure.rehearsal.edits import Edit
-from perdure.rehearsal.script import Plan, ToolEnd, ToolStart
+from perdure.rehearsal.script import ShowPlan, ToolEnd, ToolStart
 
 CONTEXT_LINES = 3
 _CURRENT = "(file state is current in your context — no need to Read it back)"
@@ -18,7 +18,7 @@ _TODOS_WRITTEN = (
 
 
 class Use(NamedTuple):
-    """A tool that is being used."""
+    """A tool call."""
 
     tool_id: str
     name: str
@@ -27,12 +27,12 @@ class Use(NamedTuple):
 
     @property
     def denied(self) -> Line:
-        """Its entry in the list of denials of a result."""
+        """Its entry in a result's list of denials."""
         return {"tool_name": self.name, "tool_use_id": self.tool_id, "tool_input": self.input}
 
 
 class Result(NamedTuple):
-    """The content that the model sees, and what the command line knows besides."""
+    """The content for the model, and the extra details that the command reports."""
 
     block: Line
     details: object
@@ -55,7 +55,7 @@ def use_of(act: ToolStart) -> Use:
     return Use(native_id(act.tool_id), name, given, act.kind)
 
 
-def todos(act: Plan) -> Line:
+def todos(act: ShowPlan) -> Line:
     return {"todos": [{"content": content, "status": status, "activeForm": content} for content, status in act.entries]}
 
 
@@ -81,7 +81,7 @@ def refused(use: Use, message: str, details: str | None = None) -> Result:
 
 
 def answered(use: Use, given: Line, answers: dict[str, str]) -> Result:
-    """Of AskUserQuestion."""
+    """The result of AskUserQuestion."""
     content = "The user did not answer the questions."
     if answers:
         pairs = ", ".join(f'"{question}"="{answer}"' for question, answer in answers.items())
@@ -110,7 +110,7 @@ def _edited(use: Use, edit: Edit) -> Result:
 
 
 def _hunk(old: str, new: str) -> Line:
-    """The one hunk of an edit that adds lines at the end."""
+    """The single hunk of an edit that appends lines."""
     before, after = _lines(old), _lines(new)
     context = before[-CONTEXT_LINES:]
     start = len(before) - len(context) + 1

@@ -1,9 +1,9 @@
-"""One turn in the Claude dialect: a performance is stepped, and each act becomes lines of stream-json.
+"""One turn in the Claude dialect: advances a performance, and turns each act into lines of stream-json.
 
-Above: claude.py starts turns, steps them, hands them answers and interrupts them. Below: script.py makes the acts;
-claude_message.py and claude_tools.py say how they look; claude_permissions.py who may.
-A turn is a chain of calls to a model that is not there: what is said and the tools that are used up to a result
-make one message, and each result of a tool leads to the next call. It ends with one `result` line.
+Above: claude.py starts turns, advances them, passes answers to them and interrupts them. Below: script.py makes the
+acts; claude_message.py and claude_tools.py format them; claude_permissions.py checks permissions.
+A turn imitates a chain of model calls: the text and tool calls up to a tool result are one message, and each tool
+result starts the next call. A turn ends with one `result` line.
 """
 
 import os
@@ -26,36 +26,36 @@ from perdure.rehearsal.memory import Session
 from perdure.rehearsal.script import Act, Performance, Reply
 
 STEP_LIMIT_ACTS = 512
-"""Acts between two looks at what came in: an interrupt is seen within this many."""
+"""How many acts run before the input is checked: an interrupt is noticed within this many."""
 PACE_LAG_LIMIT_S = 0.5
-"""A rhythm that fell behind further than this (the client did not read) is not caught up with in a burst."""
+"""A paced stream that lags more than this (the client did not read) doesn't catch up in a burst."""
 
 
-class Prompt(NamedTuple):
-    """What a turn answers. `echo` is sent back with the first block, if the host wants that."""
+class TurnInput(NamedTuple):
+    """The input of a turn. `echo` is sent back with the first block, if the host requested echoes."""
 
     text: str
     echo: Line | None = None
 
 
 class Choices:
-    """What is chosen for the process, by flags and by control requests, and forgotten with it."""
+    """The settings of the process, from flags and control requests. They are lost when the process exits."""
 
     def __init__(self, model: str, mode: str, rules: dict[str, bool], max_turns: int) -> None:
         self.model, self.mode, self.rules, self.max_turns = model, mode, rules, max_turns
 
 
 class Host(Output, Protocol):
-    """The host, as far as a turn needs it."""
+    """The part of the host that a turn needs."""
 
     choices: Choices
     ledger: Ledger
     forwards_subagents: bool
-    """It wants to hear what sub-agents say."""
+    """Whether the host wants the text of sub-agents."""
 
     @property
     def can_ask(self) -> bool:
-        """It wants to be asked for permissions. Whether it still listens is `listens`."""
+        """Whether the host handles permission requests. Whether it still reads them is `listens`."""
 
     @property
     def listens(self) -> bool: ...
@@ -68,7 +68,7 @@ class Host(Output, Protocol):
 
     def answered(self) -> None: ...
 
-    def take_queued(self) -> list[Prompt]: ...
+    def take_queued(self) -> list[TurnInput]: ...
 
     def set_mode(self, mode: str) -> None: ...
 
@@ -76,20 +76,20 @@ class Host(Output, Protocol):
 
 
 class Turn:
-    def __init__(self, host: Host, session: Session, prompt: Prompt, todos: list[Line]) -> None:
-        """`todos` is the list that the session has so far; it is kept up to date."""
+    def __init__(self, host: Host, session: Session, turn_input: TurnInput, todos: list[Line]) -> None:
+        """`todos` is the session's current list, which the turn updates."""
         self.due: float | None = time.monotonic()
-        """When it goes on by itself; None while it waits for an answer or for being interrupted."""
+        """When to continue; None while it waits for an answer or an interrupt."""
         self.ended = False
         self.is_error = False
         self.request_id: str | None = None
-        """Of the question that is open."""
+        """The id of the open question."""
         self._host = host
         self._session = session
-        self._echo = prompt.echo
+        self._echo = turn_input.echo
         self._began = time.monotonic()
         self._todos = todos
-        self._performance = host.perform(prompt.text)
+        self._performance = host.perform(turn_input.text)
         self._next: list[str] = []
         self._reply: Reply = None
         self._asked: script.Permit | script.Ask | None = None
@@ -101,13 +101,13 @@ class Turn:
         self._calls = 0
         self._text = ""
         self._said: list[str] = []
-        self._input_tokens = tokens_in(len(prompt.text))
+        self._input_tokens = tokens_in(len(turn_input.text))
         self._used = Tokens()
         self._reported: Tokens | None = None
         self._acts: dict[type, Callable[[Any], None]] = {
             script.Say: self._say,
             script.Think: lambda act: self._speaking().think(act.delta),
-            script.Plan: self._plan,
+            script.ShowPlan: self._plan,
             script.ToolStart: self._tool_start,
             script.ToolRun: self._tool_run,
             script.ToolEnd: self._tool_end,
@@ -124,16 +124,16 @@ class Turn:
             script.RejectResume: lambda _: session.reject_next_resume(),
             script.Poison: lambda _: session.poison(),
         }
-        too_long = session.too_long(prompt.text)
-        session.hear(prompt.text)
+        too_long = session.too_long(turn_input.text)
+        session.hear(turn_input.text)
         self._call_model()
         if too_long:
             self._fail(*context_overflow(session.session_id))
 
-    # Driven from above ----------------------------------------------------------------------------------------
+    # Called by claude.py --------------------------------------------------------------------------------------
 
     def step(self, now: float) -> None:
-        """Goes on until it has to wait, ends, or has done enough for one look."""
+        """Continue until the turn has to wait, ends, or has run STEP_LIMIT_ACTS acts."""
         for _ in range(STEP_LIMIT_ACTS):
             if self.ended or self.due is None or self.due > now:
                 return
@@ -144,22 +144,22 @@ class Turn:
             except StopIteration:
                 self._go_on()
             except OSError as error:
-                # No `sleep` to spawn, no room for its memory: this turn's failure, not the process's.
+                # For example, no `sleep` to spawn, or a full disk: fails this turn, not the process.
                 self._end(Ending("error_during_execution", True, self._calls, "completed", errors=(str(error),)))
 
     def answer(self, response: Line) -> None:
-        """The host's answer to the question that is open."""
+        """The host's answer to the open question."""
         self._decided(permissions.read_answer(response))
 
     def abandon(self) -> None:
-        """The host stopped listening. A question fails, and what waits for an interrupt has waited long enough."""
+        """The host stopped listening. An open question fails, and a turn that waits for an interrupt ends."""
         if self._asked is not None:
             self._decided(permissions.failed(permissions.CLOSED))
         elif self.due is None and not self.ended:
             self.interrupt()
 
     def withdraw(self) -> None:
-        """Takes back the question that is open. An interrupt follows."""
+        """Withdraw the open question. An interrupt follows."""
         if self.request_id is not None:
             self._host.withdraw(self.request_id)
             self.request_id, self._asked = None, None
@@ -167,7 +167,7 @@ class Turn:
                 self._denials.append(self._use.denied)
 
     def interrupt(self) -> None:
-        """Ends it here and now; what was said so far stays said."""
+        """End the turn immediately. Its answer so far is saved."""
         if self.ended:
             return
         self._performance.close()
@@ -179,7 +179,7 @@ class Turn:
             self._abort("[Request interrupted by user]", "aborted_streaming", None, self._calls + 1)
 
     def preempt(self) -> None:
-        """Gives way to a message that will not wait. The result looks like an answer, as the real one's does."""
+        """End the turn for a message with priority `now`. The result looks like a normal answer, as in the real one."""
         if self.ended:
             return
         self.withdraw()
@@ -222,7 +222,7 @@ class Turn:
             self._message = None
 
     def _break_off(self) -> None:
-        # What a broken message used is not told, as the real one does not know it.
+        # The usage of a broken message is not reported: the real one doesn't know it either.
         if self._message is not None:
             self._message.break_off()
             self._text = self._message.last_text
@@ -234,7 +234,7 @@ class Turn:
         self._said.append(act.delta)
         self._speaking().say(act.delta)
 
-    def _plan(self, act: script.Plan) -> None:
+    def _plan(self, act: script.ShowPlan) -> None:
         use = self._start_use(tools.Use(_tool_id(), "TodoWrite", tools.todos(act)))
         self._close_message("tool_use")
         self._finish_use(tools.todos_written(use, list(self._todos)))
@@ -315,7 +315,7 @@ class Turn:
         os._exit(act.code)
 
     def _stderr(self, act: script.Stderr) -> None:
-        # What was said before must not wait behind a stderr that nobody reads.
+        # Writing to stderr blocks if it is not read, so send earlier output first.
         self._host.flush()
         sys.stderr.write(act.text)
         sys.stderr.flush()
@@ -333,12 +333,12 @@ class Turn:
     def _finish_use(self, result: tools.Result) -> None:
         self._show(result)
         self._use, self._verdict = None, None
-        # What came in meanwhile becomes part of this turn, and gets no result of its own.
-        for prompt in self._host.take_queued():
-            if prompt.echo is not None:
-                self._host.send(prompt.echo)
-            self._session.hear(prompt.text)
-            self._next.append(prompt.text)
+        # Messages that arrived in the meantime become part of this turn, without a separate result.
+        for turn_input in self._host.take_queued():
+            if turn_input.echo is not None:
+                self._host.send(turn_input.echo)
+            self._session.hear(turn_input.text)
+            self._next.append(turn_input.text)
         self._call_model()
 
     def _reject(self, use: tools.Use) -> None:
@@ -394,7 +394,7 @@ class Turn:
                 self._say(script.Say("\n"))
             self._performance = self._host.perform(self._next.pop(0))
             return
-        # A model always answers the result of a tool, if only with nothing.
+        # A model always answers a tool result, even if the answer is empty.
         self._speaking()
         self._close_message("end_turn")
         self._end(Ending("success", False, self._calls, "completed", self._text, "end_turn"))

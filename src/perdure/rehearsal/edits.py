@@ -1,18 +1,18 @@
 """The small, predictable file edit of the rehearsal agent.
 
 Above: script.py shows it as a tool call with a diff. Below: the file system.
-It never leaves the working directory, whatever the path says or a link points to.
+It never edits a file outside the working directory, not even through `..` or a symbolic link.
 """
 
 import os
 from typing import NamedTuple
 
 FILE_LIMIT_BYTES = 1_000_000
-"""A rehearsal edits small text files; anything larger is a mistake."""
+"""A rehearsal edits small text files; a larger one is a mistake."""
 
 
 class Edit(NamedTuple):
-    """`old` is None if the file was not there."""
+    """`old` is None if the file did not exist."""
 
     path: str
     old: str | None
@@ -24,7 +24,7 @@ class EditRefused(Exception):
 
 
 def plan_line(workdir: str, path: str, count: int = 1) -> Edit:
-    """What `add_line` would do now."""
+    """The edit that `add_line` would make."""
     try:
         root = os.path.realpath(workdir)
         target = os.path.realpath(os.path.join(root, path))
@@ -40,7 +40,7 @@ def plan_line(workdir: str, path: str, count: int = 1) -> Edit:
 
 
 def add_line(workdir: str, path: str, count: int = 1) -> Edit:
-    """Adds `rehearsed N`, where N counts such lines, to a file that is made if need be; or several such lines."""
+    """Append `count` lines `rehearsed N` to a file, where N numbers these lines. Creates the file if necessary."""
     edit = plan_line(workdir, path, count)
     try:
         os.makedirs(os.path.dirname(edit.path), exist_ok=True)

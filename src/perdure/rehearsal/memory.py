@@ -1,9 +1,9 @@
-"""What the rehearsal agent remembers: its native sessions on disk, one append-only file each.
+"""The memory of the rehearsal agent: its native sessions on disk, one append-only file each.
 
-Above: a dialect opens sessions and records what was heard and said. Below: the file system.
-A record is one line, written by one call, so a kill at any moment loses at most a torn last line, which is skipped
-when the file is read. It is the agent's own context and nothing else: models, modes and permissions that were
-chosen in a process are forgotten with it, as real agents do.
+Above: a dialect opens sessions, and records messages and answers. Below: the file system.
+A record is one line, written in one call, so a kill loses at most a torn last line, which is skipped on reading. A
+session contains only the conversation. The chosen model, mode and permissions are lost with the process, as in real
+agents.
 """
 
 import contextlib
@@ -45,8 +45,8 @@ class Session:
     def poisoned(self) -> bool:
         return any(record["type"] == "poisoned" for record in self._records)
 
-    def hear(self, prompt: str) -> None:
-        self._append({"type": "user", "text": prompt})
+    def hear(self, text: str) -> None:
+        self._append({"type": "user", "text": text})
 
     def answered(self, text: str, stop_reason: str) -> None:
         self._append({"type": "assistant", "text": text, "stop_reason": stop_reason})
@@ -58,7 +58,7 @@ class Session:
         self._append({"type": "resume", "reject": True})
 
     def take_rejection(self) -> bool:
-        """Whether this resume is to be refused. Asking uses the refusal up."""
+        """Whether to refuse this resume. The call consumes the refusal."""
         orders = [record for record in self._records if record["type"] == "resume"]
         if not orders or not orders[-1].get("reject"):
             return False
@@ -66,15 +66,15 @@ class Session:
         return True
 
     def history(self) -> list[tuple[str, str]]:
-        """Role and text of everything heard and said, as it was, in order."""
+        """Role and raw text of every input and answer, in order."""
         return [(record["type"], record["text"]) for record in self._records if record["type"] in ("user", "assistant")]
 
     def context(self) -> list[dict[str, Any]]:
-        """The records that a fork takes with it: all but those that are about this session alone."""
+        """The records that a fork copies: all except those about this session itself."""
         return [record for record in self._records if record["type"] not in ("session", "resume")]
 
     def recall(self) -> list[str]:
-        """Every user message that the context holds: heard by itself, or told in a transcript or catch-up."""
+        """Every user message in the context: received directly, or in a transcript or catch-up."""
         messages: list[str] = []
         for role, text in self.history():
             if role == "user":
@@ -84,7 +84,7 @@ class Session:
         return messages
 
     def recite(self) -> list[tuple[str, str]]:
-        """Role and text of all that the context holds: heard and said by itself, or told."""
+        """Role and text of every message and answer in the context: direct ones, and those in transcripts."""
         found: list[tuple[str, str]] = []
         for role, text in self.history():
             if role == "user":
@@ -94,9 +94,9 @@ class Session:
             found.append((role, text))
         return [(role, text) for role, text in found if text]
 
-    def too_long(self, prompt: str) -> bool:
-        """Whether this prompt is one too many: the session was poisoned, or would hold more than its context."""
-        held = sum(len(text) for _, text in self.history()) + len(prompt)
+    def too_long(self, text: str) -> bool:
+        """Whether this input is too long: the session is poisoned, or the input would exceed the context limit."""
+        held = sum(len(each) for _, each in self.history()) + len(text)
         return self.poisoned or held // CHARS_PER_TOKEN > context_tokens()
 
     def title(self) -> str:
@@ -104,7 +104,7 @@ class Session:
         return messages[0].strip().split("\n", 1)[0][:80] if messages else ""
 
     def _append(self, record: dict[str, Any], *, begins: bool = False) -> None:
-        """Only the first record makes the file: one that was erased meanwhile must not come back."""
+        """Only the first record creates the file: an erased file must not reappear."""
         record["at"] = timestamp(time.time())
         try:
             self._write(json.dumps(record).encode() + b"\n", os.O_CREAT if begins else 0)
@@ -139,14 +139,14 @@ class Memory:
         return session
 
     def fork(self, session: Session, session_id: str | None = None) -> Session:
-        """A new session that holds what this one holds."""
+        """A new session with the context of this one."""
         copy = self.create(session.workdir, session_id)
         for record in session.context():
             copy._append(dict(record))
         return copy
 
     def open(self, session_id: str) -> Session | None:
-        """None if there is no such session, or the id is not one of ours (and so never a path)."""
+        """None if there is no such session, or if the id is malformed (so that it can't be used as a path)."""
         if not SESSION_ID.fullmatch(session_id):
             return None
         try:
@@ -157,7 +157,7 @@ class Memory:
         return Session(self._path(session_id), session_id, records) if records else None
 
     def newest(self, workdir: str | None) -> list[Summary]:
-        """The sessions used last, all or those of one working directory, up to a limit."""
+        """The most recently used sessions, of one working directory or (None) of all, up to a limit."""
         try:
             names = [name for name in os.listdir(self._folder) if name.endswith(_SUFFIX)]
         except FileNotFoundError:
@@ -177,7 +177,7 @@ class Memory:
 
 
 def _make_private(folder: str) -> None:
-    """With those above it that are missing: `makedirs` gives its mode to the last one only."""
+    """Create a folder and its missing parents, all private: `makedirs` applies its mode only to the last one."""
     if not os.path.isdir(folder):
         _make_private(os.path.dirname(folder))
         with contextlib.suppress(FileExistsError):
@@ -190,7 +190,7 @@ def default_folder() -> str:
 
 
 def context_tokens() -> float:
-    """How much a session can hold; without a setting there is no end to it."""
+    """The context limit in tokens; unlimited by default."""
     configured = os.environ.get("PERDURE_REHEARSAL_CONTEXT", "")
     return int(configured) if configured.isdigit() else float("inf")
 

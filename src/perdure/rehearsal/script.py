@@ -1,9 +1,9 @@
-"""The performance: the verbs of one message as a sequence of acts, in no protocol's words.
+"""The performance: turns the verbs of one message into a sequence of acts that are independent of any protocol.
 
-Above: a dialect (acp.py, claude.py) takes the acts one by one, shows each in its own protocol, and sends back what
-an act asks for. Below: verbs.py says what is to be done; edits.py and the system do it.
-It is a generator, so a dialect cancels by no longer asking: nothing runs between two acts, and waiting is itself
-an act. It never writes to the client and keeps no memory of its own.
+Above: a dialect (acp.py, claude.py) takes the acts one by one, shows each in its protocol, and sends back replies.
+Below: verbs.py parses the message; edits.py and the operating system do the work.
+It is a generator, so a dialect cancels by not resuming it: nothing runs between two acts, and waiting is an act too. It
+never writes to the client and has no memory.
 """
 
 import json
@@ -17,9 +17,9 @@ from perdure.rehearsal.verbs import greeting, misuse, parse
 
 STDERR_LINE = "rehearsal stderr line {:08d} " + "." * 40 + "\n"
 STDERR_LINES_PER_ACT = 64
-"""Few enough that a cancel is seen between two writes."""
+"""Few enough to notice a cancel between two writes."""
 DELEGATED_TOOL_S = 0.06
-"""How long each tool of a sub-agent takes: long enough to be seen as a time, short enough for a test."""
+"""How long each tool of a sub-agent takes: long enough to show a duration, short enough for a test."""
 LISTED_NAMES = 20
 
 Decision = Literal["allowed", "denied", "cancelled"]
@@ -33,15 +33,15 @@ class Think(NamedTuple):
     delta: str
 
 
-class Plan(NamedTuple):
-    """The whole plan as it now is: content and status (pending, in_progress, completed) of each entry."""
+class ShowPlan(NamedTuple):
+    """The whole current plan: content and status (pending, in_progress, completed) of each entry."""
 
     entries: list[tuple[str, str]]
 
 
 class ToolStart(NamedTuple):
-    """`edit`: what the tool is about to do to a file, for a dialect that shows it beforehand. `parent`: the tool whose
-    sub-agent uses this one."""
+    """`edit`: the planned change to a file, for a dialect that shows it beforehand. `parent`: the tool whose sub-agent
+    calls this one."""
 
     tool_id: str
     name: str
@@ -64,27 +64,27 @@ class ToolEnd(NamedTuple):
 
 
 class Report(NamedTuple):
-    """What a sub-agent says while it works: to the tool that started it, and not to the person."""
+    """Text of a sub-agent, for the tool that started it and not for the person."""
 
     tool_id: str
     text: str
 
 
 class Permit(NamedTuple):
-    """Asks; wants a Decision back. The tool was started before."""
+    """Asks for permission for a tool that was already started. The reply is a Decision."""
 
     tool: ToolStart
 
 
 class Ask(NamedTuple):
-    """Asks; wants the sentence back that says what was answered."""
+    """Asks a question. The reply is a sentence with the answer."""
 
     question: str
     choices: list[str]
 
 
 class Wait(NamedTuple):
-    """None: until cancelled. `paced`: counted from the end of the wait before, so that a rhythm is kept."""
+    """None: until cancelled. `paced`: counted from the end of the previous wait, to keep a steady pace."""
 
     seconds: float | None
     paced: bool = False
@@ -99,7 +99,7 @@ class Garbage(NamedTuple):
 
 
 class Big(NamedTuple):
-    """One line of this many bytes, newline included, as far as the dialect's envelope allows."""
+    """One line of this many bytes, including the newline, if the dialect's envelope is not larger."""
 
     size_bytes: int
 
@@ -114,7 +114,7 @@ class Usage(NamedTuple):
 
 
 class Limit(NamedTuple):
-    """The turn fails here; nothing of the performance follows."""
+    """The turn fails with a usage limit. It is the last act."""
 
     seconds: float
 
@@ -130,7 +130,7 @@ class Poison(NamedTuple):
 Act = (
     Say
     | Think
-    | Plan
+    | ShowPlan
     | ToolStart
     | ToolRun
     | ToolEnd
@@ -148,12 +148,12 @@ Act = (
     | Poison
 )
 Reply = str | None
-"""What a dialect sends back: a Decision, an answer, or None for an act that asks for nothing."""
+"""What a dialect sends back: a Decision, an answer, or None for an act without reply."""
 Performance = Generator[Act, Reply, None]
 
 
 class Scene(NamedTuple):
-    """What the performance may look at."""
+    """What the performance can read."""
 
     workdir: str
     recall: Callable[[], list[str]]
@@ -166,7 +166,7 @@ _SPEAKING = (Say, Big)
 
 
 def perform(message: str, scene: Scene) -> Performance:
-    """Everything that a message makes the agent do. What two verbs say is parted by a newline."""
+    """All acts of a message. A newline separates the text of two verbs."""
     instructions = parse(message)
     if not instructions:
         yield from _words(greeting(scene.model, scene.mode))
@@ -196,7 +196,7 @@ def _words(text: str) -> Performance:
 
 
 def _pieces(text: str) -> Iterator[str]:
-    """Word by word; a single word in two halves, so that every answer comes in several deltas."""
+    """The words of a text. A single word is split in two, so that every answer has several deltas."""
     words: list[str] = re.findall(r"\s*\S+\s*", text) or [text]
     if len(words) == 1 and len(text) > 1:
         middle = len(text) // 2
@@ -223,15 +223,15 @@ def _think(arguments: tuple[str, ...], _: Scene) -> Performance:
 
 def _plan(arguments: tuple[str, ...], _: Scene) -> Performance:
     contents = [content.strip() for content in arguments[0].split(";") if content.strip()]
-    yield Plan([(content, "pending") for content in contents])
+    yield ShowPlan([(content, "pending") for content in contents])
     for now in range(len(contents)):
         done, rest = contents[:now], contents[now + 1 :]
-        yield Plan(
+        yield ShowPlan(
             [(content, "completed") for content in done]
             + [(contents[now], "in_progress")]
             + [(content, "pending") for content in rest]
         )
-    yield Plan([(content, "completed") for content in contents])
+    yield ShowPlan([(content, "completed") for content in contents])
 
 
 _KINDS = {
@@ -253,7 +253,7 @@ _KINDS = {
 
 
 def _started(name: str, title: str, given: dict[str, str]) -> ToolStart:
-    # Random, because an id must also be new to whoever remembers the earlier turns of this session.
+    # Random, so that an id is unique across all turns and processes of a session.
     return ToolStart(f"call_{os.urandom(6).hex()}", name, _KINDS.get(name.lower(), "other"), title, given)
 
 
@@ -290,13 +290,13 @@ def _planned(workdir: str, path: str, count: int) -> Edit | None:
     try:
         return plan_line(workdir, path, count)
     except EditRefused:
-        # Said when the edit is tried, as a tool does.
+        # Reported when the edit is attempted, as real tools do.
         return None
 
 
 def _delegate(arguments: tuple[str, ...], scene: Scene) -> Performance:
-    """A sub-agent, whose tools are inside of the one that started it. That one works even if they fail: it reports. One
-    whose task is `hang` never comes to the end of its first tool."""
+    """A sub-agent, whose tools are children of the tool that started it. That tool succeeds even if they fail, and
+    reports the failure. With the task `hang`, the first tool never ends."""
     name, path = arguments[0], f"{arguments[0]}.md"
     task = arguments[1] or f"Write to {path}"
     prompt = f"{task}. You are {name}: look around first, write to {path}, and report."
@@ -383,7 +383,7 @@ def _stderr(arguments: tuple[str, ...], _: Scene) -> Performance:
 
 
 def _spawn(arguments: tuple[str, ...], _: Scene) -> Performance:
-    # Imported here because it is slow to import and this agent is to be there at once.
+    # Imported here because the import is slow, and the agent has to start quickly.
     import subprocess
 
     child = subprocess.Popen(
@@ -398,7 +398,7 @@ def _spawn(arguments: tuple[str, ...], _: Scene) -> Performance:
 
 
 _children: list[object] = []
-"""Kept, since Python complains of a child that still runs when its object goes."""
+"""Holds references, because Python warns when the object of a running child process is destroyed."""
 
 
 def _usage(arguments: tuple[str, ...], _: Scene) -> Performance:
@@ -416,7 +416,7 @@ def _reject_resume(_arguments: tuple[str, ...], _: Scene) -> Performance:
 
 def _poison(_arguments: tuple[str, ...], _: Scene) -> Performance:
     yield Poison()
-    yield from _words("Every later turn of this session will fail as over-long.")
+    yield from _words("Every later turn of this session will fail as too long.")
 
 
 _PARTS: dict[str, Callable[[tuple[str, ...], Scene], Performance]] = {

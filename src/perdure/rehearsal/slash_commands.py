@@ -1,7 +1,7 @@
-"""The rehearsal agent's own slash commands, as real agents have them: only at the very beginning of a prompt.
+"""The rehearsal agent's slash commands. As in real agents, they work only at the very start of an input.
 
-Above: both dialects list the commands and perform prompts. Below: script.py for everything else. A command behind a
-replayed conversation is ordinary text to it, as it is to every real agent.
+Above: both dialects list the commands and perform inputs. Below: script.py for everything else. After a replayed
+conversation, a command is ordinary text, as for every real agent.
 """
 
 from perdure.core.transcript_text import unwrap
@@ -9,19 +9,19 @@ from perdure.rehearsal.script import Performance, Say, Scene, perform
 
 COMMANDS = (
     ("compact", "Free up context by summarizing the conversation so far", "<instructions>"),
-    ("status", "Say which model and which mode it works with", ""),
+    ("status", "Show the current model and mode", ""),
 )
 """Name, description, hint."""
 
 
-def perform_prompt(prompt: str, scene: Scene) -> Performance:
-    """What a prompt asks for, as it came over the wire."""
-    name, _, rest = prompt[1:].partition(" ") if prompt.startswith("/") else ("", "", "")
+def perform_input(text: str, scene: Scene) -> Performance:
+    """The performance of an input, as received from the client."""
+    name, _, rest = text[1:].partition(" ") if text.startswith("/") else ("", "", "")
     if name == "compact":
         return _compact(rest.strip(), scene)
     if name == "status":
         return _status(scene)
-    return perform(unwrap(prompt)[1], scene)
+    return perform(unwrap(text)[1], scene)
 
 
 def _compact(instructions: str, scene: Scene) -> Performance:

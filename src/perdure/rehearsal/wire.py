@@ -1,9 +1,9 @@
-"""Lines in and bytes out, on two file descriptors.
+"""Reads lines and writes bytes, on two file descriptors.
 
 Above: a dialect. Below: the operating system.
-Lines are read by a thread of their own, so a cancel is taken in even while the one that writes is blocked by a slow
-client. Writing blocks on purpose: an agent that buffered without limit would hide the back-pressure that is to be
-rehearsed. It knows nothing of JSON.
+A separate thread reads lines, so a cancel is received even while a slow client blocks the writing thread. Writing
+blocks on purpose: an unbounded buffer would hide the backpressure that a rehearsal is meant to show. It knows nothing
+about JSON.
 """
 
 import os
@@ -19,12 +19,12 @@ class Wire:
         self._pending: list[bytes] = []
         self._inbox: queue.Queue[bytes | None] = queue.Queue(INBOX_LIMIT_LINES)
         self.ended = False
-        """Nothing more will come in."""
+        """The input has ended."""
         reader = threading.Thread(target=self._read, args=(input_fd,), name="stdin", daemon=True)
         reader.start()
 
     def receive(self, timeout_s: float | None) -> list[bytes]:
-        """The lines that are there, after waiting for the first one no longer than this. None: for ever."""
+        """All available lines. Waits up to `timeout_s` for the first one; None: without limit."""
         lines: list[bytes] = []
         while not self.ended:
             try:
@@ -39,7 +39,7 @@ class Wire:
         return lines
 
     def write(self, data: bytes) -> None:
-        """Whole lines. Nothing goes out before `flush`, so that a flood costs few system calls."""
+        """Add whole lines. They are sent by `flush`, so that many lines need few system calls."""
         self._pending.append(data)
 
     def flush(self) -> None:
@@ -49,7 +49,7 @@ class Wire:
             data = data[os.write(self._output_fd, data) :]
 
     def _read(self, input_fd: int) -> None:
-        # Unbuffered by the interpreter's own stdin, whose lock could not be had at exit while this thread waits.
+        # Not sys.stdin: at exit the interpreter would wait for its lock, which this thread holds while it reads.
         with open(input_fd, "rb", closefd=False) as stream:
             for line in stream:
                 self._inbox.put(line)

@@ -1,6 +1,6 @@
-"""The runtime's parts, made and connected in one place. No part gets the whole of it: each gets what it needs.
+"""The engine creates and connects the parts of the runtime. Each part gets only what it needs, never the whole engine.
 
-Above: server.py puts the surfaces in front of it. Below: everything in runtime/. It decides nothing.
+Above: server.py puts the surfaces in front of it. Below: everything in runtime/. The engine decides nothing.
 """
 
 import contextlib
@@ -36,10 +36,11 @@ from perdure.runtime.running.recovery import Recovery
 from perdure.runtime.running.retiring import Retiring
 from perdure.runtime.running.runners import Runners
 from perdure.runtime.running.sharing import Sharing
-from perdure.runtime.verbs.enclosures import Enclosures
+from perdure.runtime.verbs.attachments import Attachments
 from perdure.runtime.verbs.jobs import Jobs
 from perdure.runtime.verbs.nodes import Nodes
 from perdure.runtime.verbs.sessions import Sessions
+from perdure.runtime.verbs.streams import Streams
 
 logger = logging.getLogger(__name__)
 
@@ -56,13 +57,14 @@ class Engine:
         node_id: str,
         fenced: Callable[[], None] = lambda: None,
     ) -> None:
-        """`fenced` is called when another server has taken over: this one must stop."""
+        """`fenced` is called when another server has taken over, and this one must stop."""
         settings, launches, sharing = config.server, data / "launches", Sharing()
         self._data = data
         self.log = log
         self.node = Node(log, node_id, settings, fenced, data / "lease.json")
         self.node.about = self._about
         self.feed = Feed(log)
+        self.streams = Streams(log, self.feed)
         self.compactor = Compactor(log, self.feed)
         self.facts = Facts(log, agents, projects, config)
         self.commands = Commands(log, self.facts)
@@ -70,10 +72,10 @@ class Engine:
         retiring = Retiring(log, settings, sharing)
         self.launcher = Launcher(launches, settings, retiring, sharing, self.pump, node_id, self.node.lease)
         disk = Disk(launches, self.launcher.limits().disk_floor_bytes, log.steady)
-        enclosures = Enclosures(data / "attachments", settings.max_attachment_bytes, log.shared)
+        attachments = Attachments(data / "attachments", settings.max_attachment_bytes, log.shared)
 
         def orders(journal: Journal) -> Orders:
-            return Orders(journal, self.facts, enclosures.shown)
+            return Orders(journal, self.facts, attachments.shown)
 
         self.runners = Runners(log, self.facts, self.commands, self.launcher, disk, orders, fenced)
         self.placement = Placement(log, self.facts, self.commands, self.runners)
@@ -85,7 +87,7 @@ class Engine:
         self.placement.on_poll = self.recovery.take_over_soon
         log.watch_epoch(self._on_epoch)
         self.node.on_death = self._on_death
-        work = (self.placement, self.runners, self.launcher, self.clocks, disk, enclosures)
+        work = (self.placement, self.runners, self.launcher, self.clocks, disk, attachments)
         self.sessions = Sessions(log, self.facts, self.commands, *work, data)
         self.nodes = Nodes(log, self.facts, self.node)
         ledger = Ledger(log)
@@ -93,13 +95,14 @@ class Engine:
         self.scheduler = Scheduler(log, ledger, self.sessions)
 
     async def start(self, url: str = "") -> None:
-        """Take up everything that an earlier server left: erasures, launches, half-done turns, waiting messages."""
+        """Start all parts, and resume what an earlier server left: erasures, launches, unfinished turns, waiting
+        messages."""
         agents = self.facts.agents
         self.launcher.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.log.quarantine.open(self._data / "quarantine")
         await self.node.join(url)
         await self.sessions.eraser.complete()
-        await self.log.recall_given()
+        await self.log.recall_issued_twice()
         await agents.recall(self.log.store, self.launcher.node_id)
         self.log.watch_documents(OFFERS, functools.partial(agents.read_offers, self.log.store))
         self.log.watch_documents("project", self.facts.projects.reload)
@@ -119,7 +122,7 @@ class Engine:
         self.scheduler.start()
 
     def _about(self) -> dict[str, Any]:
-        """For people who look at the list of nodes."""
+        """Details for the list of nodes."""
         settings, agents = self.facts.settings, self.facts.agents
         return {
             "name": settings.node_name or socket.gethostname(),
@@ -129,9 +132,9 @@ class Engine:
         }
 
     def _on_epoch(self) -> None:
-        """What runners have performed may not be stored any more: each goes on from what is."""
+        """After a failover, the last steps may be missing in the database: all runners continue from its state."""
         for runner in self.runners:
-            runner.failed(StoreError("the database has failed over; going on from what is stored"))
+            runner.failed(StoreError("the database has failed over; continuing from the stored state"))
         self.feed.restart()
 
     def _on_death(self) -> None:
@@ -139,15 +142,15 @@ class Engine:
         self.placement.look()
 
     async def stop(self, *, stop_agents: bool = False) -> None:
-        """Idle agents are ended; a running turn is left to its keeper, for the next server. With `stop_agents` every
-        agent is ended, and turns end as cancelled."""
+        """Shut down gracefully: end idle agents, and leave running turns to their keepers for the next server. With
+        `stop_agents`, end every agent; running turns end as cancelled."""
         await self.scheduler.stop()
         await self.clocks.stop()
         await self.placement.stop()
         if stop_agents:
             await shutdown.abort_all(self.runners, self.commands, self.launcher)
         await shutdown.end_idle_agents(self.runners, self.commands, self.launcher)
-        # From here on no agent is started. Only then it is certain that nothing runs here any more.
+        # No agent starts from here on, so the check below can't miss one.
         self.runners.is_stopping = True
         is_empty = not len(self.runners) and not self.launcher.retiring
         await self.abandon()
@@ -157,12 +160,13 @@ class Engine:
         await self.sessions.eraser.stop()
 
     async def discard(self) -> None:
-        """Other nodes may run this node's sessions: stop, and end every agent here."""
+        """Stop and end every agent here, because other nodes may run this node's sessions."""
         await self.abandon()
         await self.launcher.end_all()
 
     async def abandon(self) -> None:
-        """Stop everything at once, as after a start that failed. Keepers hold their agents, for the next server."""
+        """Stop all parts immediately, as after a failed start. Agents continue under their keepers, for the next
+        server."""
         await self.scheduler.stop()
         await self.clocks.stop()
         await self.placement.stop()
@@ -171,6 +175,6 @@ class Engine:
         await self.compactor.stop()
         await self.feed.stop()
         await self.facts.stop()
-        await self.sessions.eraser.let_go()
+        await self.sessions.eraser.cancel()
         await self.log.stop()
         await self.node.stop()

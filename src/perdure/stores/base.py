@@ -1,9 +1,9 @@
-"""What a store is: where facts are kept, in domain verbs.
+"""The interface of a store: durable storage for sessions, in domain verbs.
 
 Above: the log (runtime/log/log.py) and the engine. Below: SQLite and PostgreSQL; one conformance suite
-(tests/conformance/stores.py) runs on each. What only a store for several nodes must do is in stores/shared.py. Facts
-and wake-ups are two interfaces: losing a wake-up costs time, never data. The store gives events their numbers; it never
-looks inside their JSON.
+(tests/conformance/stores.py) runs on each. stores/shared.py adds what only a store for several nodes must do. Data and
+wake-ups have separate interfaces: losing a wake-up costs time, never data. The store assigns event numbers; it never
+looks inside the JSON of an event.
 """
 
 from collections.abc import Sequence
@@ -12,37 +12,37 @@ from typing import Annotated, Literal, Protocol
 from msgspec import Meta, Struct
 
 from perdure.core.compaction import Joined as Joined
-from perdure.core.state import Given as Given
+from perdure.core.state import IssuedNativeSession as IssuedNativeSession
 from perdure.core.turn_record import TurnRecord as TurnRecord
 
 MAX_COUNT = 2**53
-"""No log and no file gets this long: a larger number is damage."""
+"""No log or file gets this long. A larger number means that the row is damaged."""
 Count = Annotated[int, Meta(ge=0, le=MAX_COUNT)]
 
 
 class Owner(Struct, frozen=True):
-    """A node in one of its lives: a restart makes it another owner."""
+    """One incarnation of a node. After a restart, the node is a different owner."""
 
     node: str
     incarnation: int
 
 
 class Node(Struct, frozen=True):
-    """A server that has joined. It is alive as long as `heartbeat` keeps growing and nobody has marked it dead."""
+    """A server that has joined. It is alive while `heartbeat` keeps increasing and it is not marked dead."""
 
     node: str
     incarnation: int
     heartbeat: int
     dead: bool
     about: bytes
-    """JSON for people: its address, its version."""
+    """JSON to show to people: its address and version."""
     draining: bool = False
-    """A person wants it to run nothing new."""
+    """An operator has told it to start no new turns."""
 
 
 class Head(Struct, frozen=True):
-    """How far a session's log goes, and who owns the session. `token` is the fencing token: a change of owner raises
-    it."""
+    """The end of a session's log, and the session's owner. `token` is the fencing token, which increases with each
+    change of owner."""
 
     last_seq: int
     decided_seq: int
@@ -51,10 +51,10 @@ class Head(Struct, frozen=True):
 
 
 class Kept(Struct, frozen=True, gc=False):
-    """What an append has made of a step."""
+    """The result of appending a step."""
 
     first: int
-    """The number of the step's first event, or of the last event before it if it has none."""
+    """The number of the step's first event. If the step has no events: the number of the last event before it."""
     token: int
     """The session's fencing token after the step."""
     owner: Owner | None
@@ -62,7 +62,7 @@ class Kept(Struct, frozen=True, gc=False):
 
 
 class Draft(Struct, frozen=True, gc=False):
-    """An event that has no number yet."""
+    """An event before it has a number."""
 
     type: str
     turn: int | None
@@ -71,8 +71,8 @@ class Draft(Struct, frozen=True, gc=False):
 
 
 class Stored(Struct, frozen=True, gc=False):
-    """An event as it was kept. `first_seq` < `seq` where compaction joined a run of deltas; `cuts` are then the
-    lengths of its parts, as in Joined."""
+    """A stored event. If compaction joined a run of deltas, `first_seq` < `seq` and `cuts` has the lengths of the
+    parts, as in Joined."""
 
     seq: int
     first_seq: int
@@ -83,8 +83,8 @@ class Stored(Struct, frozen=True, gc=False):
 
 
 class Place(Struct, frozen=True):
-    """Where the events of some turns lie: after one position, up to another (None: the end). `changes` of what was said
-    in them came later."""
+    """Where to find the events of some turns: after one position, up to another (None: the end). `changes` are later
+    events that change the text of these turns."""
 
     after: int
     upto: int | None
@@ -92,7 +92,7 @@ class Place(Struct, frozen=True):
 
 
 class KeptRecord(Struct, frozen=True, gc=False):
-    """A turn's record as it was kept. `seq` is the last event that it was made of."""
+    """A stored turn record. `seq` is the last event that went into it."""
 
     turn: int
     seq: int
@@ -101,18 +101,18 @@ class KeptRecord(Struct, frozen=True, gc=False):
 
 
 class Records(Struct, frozen=True):
-    """Records of turns, in order, and the later changes of what was said in these turns."""
+    """Turn records, in order, and the later events that change the text of these turns."""
 
     kept: list[KeptRecord]
     changes: list[Stored]
 
 
-class Checkpoint(Struct, frozen=True, gc=False):
-    """How far a launch has come; stored in one transaction with the events it led to.
+class LaunchProgress(Struct, frozen=True, gc=False):
+    """The progress of a launch, stored in the same transaction as the events it produced.
 
-    `pending_input` are the lines that this step wants written; they are the launch's input lines number
-    `input_total - len(pending_input) + 1` to `input_total`. After a crash, those that the launch's `in` file does not
-    hold yet are appended."""
+    `pending_input` has the lines that this step writes to the agent. They are lines
+    `input_total - len(pending_input) + 1` to `input_total` of the launch's input. After a crash, the server appends the
+    ones that are missing from the launch's `in` file."""
 
     launch_id: str
     session_id: str
@@ -125,11 +125,11 @@ class Checkpoint(Struct, frozen=True, gc=False):
     pending_input: list[bytes]
     driver_state: bytes
     damage: str = ""
-    """Why this row can't be used, if it can't; never stored."""
+    """Why this row is unusable; empty if it is fine. Never stored."""
 
 
 class Listed(Struct, frozen=True):
-    """What a session looks like in lists, with the columns that lists filter and sort by."""
+    """A session as lists show it, with the columns that lists filter and sort by."""
 
     project: str | None
     agent: str
@@ -142,15 +142,15 @@ class Listed(Struct, frozen=True):
     parent: str | None
     last_active_at: str
     public: bytes
-    """The session's JSON as the API shows it, without `turns`."""
+    """The session's JSON as in the API, without `turns`."""
     due_at: str | None = None
-    """When a clock of the idle session fires: see `due_sessions`."""
+    """When the next timer of an idle session fires; see `due_sessions`."""
     takes_slot: bool = False
-    """Whether its turn takes one of its project's slots."""
+    """Whether its turn occupies one of its project's slots."""
 
 
 class Spent(Struct, frozen=True, kw_only=True):
-    """What a turn has cost, once it is over. `said_bytes`: how long its message and its answer are."""
+    """The cost of a finished turn. `said_bytes` is the length of its message plus its answer."""
 
     started_at: str
     agent: str
@@ -171,7 +171,7 @@ class TurnRow(Struct, frozen=True):
     visible: bool
     public: bytes
     spent: Spent | None = None
-    """Only written; see `usage`."""
+    """Write-only; read it through `usage`."""
 
 
 UsageKey = Literal["day", "agent", "project", "session", "model"]
@@ -187,7 +187,7 @@ class UsageQuery(Struct, frozen=True, kw_only=True):
 
 
 class UsageGroup(Struct, frozen=True):
-    """Sums over the turns of a group; those that were never said count as nothing."""
+    """Sums over the turns of a group. A value that no agent reported counts as 0."""
 
     keys: list[str]
     turns: int
@@ -202,24 +202,26 @@ class UsageGroup(Struct, frozen=True):
     input_bytes: int
     duration_ms: int
     saved_bytes: int
-    """What was said before the turns whose agent held it already: at the most this was not sent again."""
+    """Size of the earlier conversation that agents already had when these turns began. This is an upper bound on the
+    bytes that did not have to be sent again."""
 
 
 class Receipt(Struct, frozen=True):
-    """That a message was taken: the same `message_id` again gets the same answer."""
+    """Proof that a message was accepted. Sending the same `message_id` again returns the same answer (idempotency)."""
 
     message_id: str
     digest: str
     answer: bytes
     event: int | None = None
-    """The index, in the step's events, of the one that took the message. Only written."""
+    """Index, in the step's events, of the event that accepted the message. Write-only."""
     seq: int | None = None
-    """The number of that event. The append sets it, never the caller; None for messages of older versions."""
+    """The number of that event, set by the append and never by the caller. None for messages stored by older
+    versions."""
 
 
 class Phrase(Struct, frozen=True):
-    """Text that search finds. A session has one title and a turn one user text: a newer one replaces it. A turn may
-    have several of the assistant's. Turns that are not visible are not found."""
+    """Text for full-text search. A session has one title and a turn has one user text; a newer one replaces the old.
+    A turn may have several assistant texts. Search skips hidden turns."""
 
     turn: int
     role: Literal["title", "user", "assistant"]
@@ -227,40 +229,42 @@ class Phrase(Struct, frozen=True):
 
 
 class Append(Struct, frozen=True, kw_only=True, gc=False):
-    """One step of one session. All of it is kept, or nothing."""
+    """One step of one session, stored atomically."""
 
     session_id: str
     generation: int
     expect: int | None
-    """The number of the last decisive event that the writer has read; Conflict if there is a newer one. None: any."""
+    """Number of the last decisive event that the writer has read. Raises Conflict if there is a newer one. None: don't
+    check."""
     expect_last: int | None = None
-    """The number of the last event of any kind, for a step that must come directly after it; else Conflict."""
+    """Number of the last event of any kind, for a step that must directly follow it. Raises Conflict otherwise."""
     token: int | None = None
-    """The owner's fencing token; NotOwner if it is not the session's. None for a command, which may come from any
-    node."""
+    """The owner's fencing token. Raises NotOwner if it isn't the session's current one. None for commands, which may
+    come from any node."""
     claim: Owner | None = None
-    """Who becomes the owner in this step if the session has no living one. If it has, the owner stays, and the step is
-    kept unless it gives a `token` too: then it stands or falls with its claim."""
+    """The node that becomes the owner in this step if the session has no living owner. If it has one, that owner stays,
+    and the step is stored anyway, unless it also gives a `token`: then a failed claim rejects the step."""
     events: list[Draft] = []
     state: bytes | None = None
-    """The machine's state after these events; given whenever one of them is decisive."""
+    """The state machine's state after these events. Required if one of them is decisive."""
     listed: Listed | None = None
     turns: list[TurnRow] = []
     hidden: tuple[int, int] | None = None
-    """The turns from the first number to the second are no longer visible."""
+    """First and last number of a range of turns to hide."""
     records: list[TurnRecord] = []
-    """Of turns that end in this step. One without a body removes what there was: the turn is read from the log."""
+    """Records of the turns that end in this step. A record without a body deletes the stored one; the turn is then
+    read from the log."""
     records_after: int | None = None
-    """The last event that the writer had read when it made the records. If others have been kept since, the records
-    lack them, and none is kept."""
+    """The last event that the writer had read when it made the records. If newer events exist, the records are out of
+    date and are not stored."""
     receipt: Receipt | None = None
-    checkpoint: Checkpoint | None = None
+    progress: LaunchProgress | None = None
     phrases: list[Phrase] = []
-    given: list[Given] = []
+    issued: list[IssuedNativeSession] = []
 
 
 class SessionRecord(Struct, frozen=True):
-    """Enough to go on with a session without reading its log."""
+    """What is needed to continue a session without reading its log."""
 
     state: bytes
     last_seq: int
@@ -288,7 +292,7 @@ class Found(Struct, frozen=True):
     public: bytes
     snippet: str | None = None
     snippet_turn: int | None = None
-    """The turn that the snippet is of; None if it is of the title."""
+    """The turn that the snippet comes from; None if it comes from the title."""
     last_seq: int = 0
     """The number of the session's last event."""
     node: str | None = None
@@ -301,7 +305,7 @@ class Page(Struct, frozen=True):
 
 
 class JobRow(Struct, frozen=True):
-    """A scheduled job as it is kept. `start_at` is when its next run begins, in milliseconds since 1970."""
+    """A stored job. `start_at` is when its next run begins, in milliseconds since 1970."""
 
     job_id: str
     revision: int
@@ -310,7 +314,7 @@ class JobRow(Struct, frozen=True):
 
 
 class RunRow(Struct, frozen=True):
-    """One run of a job. `detail`, `message` and `result` tell of its session: they go when that is erased."""
+    """One run of a job. `detail`, `message` and `result` describe its session and are erased together with it."""
 
     job_id: str
     run_id: str
@@ -325,31 +329,31 @@ class RunRow(Struct, frozen=True):
 
 class Store(Protocol):
     is_shared: bool
-    """Whether several servers may use it at the same time; if so, it is a SharedStore (stores/shared.py)."""
+    """Whether several servers may use it at the same time. If so, it is a SharedStore (stores/shared.py)."""
 
     async def open(self) -> None:
-        """Migrate and be ready."""
+        """Connect, and run the migrations."""
         ...
 
     async def close(self) -> None: ...
 
     async def claim(self) -> int:
-        """Become the owner of the store: a number higher than any before. Appends with a lower one raise Fenced. A
-        shared store has no owner: every server gets the same number."""
+        """Take ownership of the store, and return its generation, which is higher than any before. Appends with a lower
+        generation raise Fenced. A shared store has no owner: every server gets the same number."""
         ...
 
     async def append(self, step: Append) -> Kept:
-        """Keep one step. Raises Conflict, Fenced, NotOwner or StoreFull, and then nothing of the step was kept. Steps
-        given at the same time share one commit; one that is rejected does not hurt the others."""
+        """Store one step. If it raises Conflict, Fenced, NotOwner or StoreFull, nothing of the step was stored.
+        Concurrent steps share one commit; a rejected step does not affect the others."""
         ...
 
     def append_now(self, steps: Sequence[Append]) -> list[Kept | Exception] | None:
-        """Keep steps of different sessions in one commit before this returns; a step that was rejected has its error in
-        its place. None if that would take more than a moment: then nothing was done, and `append_all` is to be used."""
+        """Store steps of different sessions in one commit, synchronously. A rejected step has its error in its place.
+        Returns None, with nothing stored, if this could block for long: use `append_all` then."""
         ...
 
     async def append_all(self, steps: Sequence[Append]) -> list[Kept | Exception]:
-        """The same, however long it takes."""
+        """Like `append_now`, but waits as long as it takes."""
         ...
 
     async def load(self, session_id: str) -> SessionRecord | None: ...
@@ -357,23 +361,23 @@ class Store(Protocol):
     async def read(
         self, session_id: str, after: int, *, limit: int, upto: int | None = None, max_bytes: int | None = None
     ) -> list[Stored]:
-        """Events with seq > after, in order. A position inside a joined run gets the rest of that run, with
-        `first_seq` = after + 1."""
+        """Return events with seq > after, in order. If `after` is inside a joined run, the first result is the rest of
+        that run, with `first_seq` = after + 1."""
         ...
 
     async def size(self, session_id: str, after: int, *, limit: int, upto: int | None = None) -> int:
-        """How many bytes the events after this position have, without reading them."""
+        """Return the size in bytes of the events after this position, without reading them."""
         ...
 
     async def find_turns(self, session_id: str, first: int, last: int | None) -> Place:
-        """Where to read these turns, which are all from `first` on if there is no `last`."""
+        """Return where to read these turns. Without `last`: all turns from `first` on."""
         ...
 
     async def read_records(
         self, session_id: str, first: int, last: int | None, upto: int, *, limit: int, max_bytes: int | None = None
     ) -> Records:
-        """The records of these turns that were made of events up to this position: at least one, if there is any, else
-        no more than `max_bytes` (as `size` counts). A turn that has none is left out."""
+        """Return the records of these turns that were made from events up to `upto`: at most `max_bytes` of them
+        (measured like `size`), but at least one if there is any. Turns without a record are left out."""
         ...
 
     async def read_turns(
@@ -385,7 +389,8 @@ class Store(Protocol):
         last: int | None = None,
         hidden: bool = False,
     ) -> list[TurnRow]:
-        """Visible turns in order (or also hidden ones), all or those before a turn, or only the `last` so many."""
+        """Return visible turns in order; with `hidden`, hidden ones too. `before` limits them to the turns before that
+        one, and `last` to that many from the end."""
         ...
 
     async def find_receipt(self, session_id: str, message_id: str) -> Receipt | None: ...
@@ -395,45 +400,45 @@ class Store(Protocol):
     async def list_changes(
         self, after: int, types: tuple[str, ...], limit: int, *, max_bytes: int | None = None
     ) -> list[tuple[int, str, Stored]]:
-        """(position, session_id, event) across all sessions with position > after; at least one, else no more than
-        `max_bytes` of events. Position -1 asks for none but the newest position: an empty session_id row may be the
-        only one returned."""
+        """Return (position, session_id, event) of all sessions with position > after: at most `max_bytes` of events,
+        but at least one if there is any. `after` = -1 returns only the newest position, perhaps in a single row with an
+        empty session_id."""
         ...
 
     async def usage(self, query: UsageQuery) -> list[UsageGroup]:
-        """What turns have cost, summed up by the keys of the query, in their order."""
+        """Return the cost of turns, grouped and sorted by the keys of the query."""
         ...
 
-    async def launches(self, launch_id: str | None = None, *, node: str | None = None) -> list[Checkpoint]:
-        """Those that are not gone: all of them, the rows of one launch, or those of a node, with whose id and a hyphen
-        the ids of its launches begin."""
+    async def launches(self, launch_id: str | None = None, *, node: str | None = None) -> list[LaunchProgress]:
+        """Return the launches that are not gone: all, the rows of one launch, or those of a node. The launch ids of a
+        node start with its id and a hyphen."""
         ...
 
-    async def given_twice(self) -> set[tuple[str, str]]:
-        """(program, native session id) of those that were given more than once, whether to several sessions or to one.
-        It stays so for whoever is left when others are erased."""
+    async def issued_twice(self) -> set[tuple[str, str]]:
+        """Return (program, native session id) of each native session that was issued more than once, to different
+        sessions or to the same one. An id stays in this set when some of the sessions involved are erased."""
         ...
 
     async def compact(self, session_id: str, generation: int, runs: list[Joined]) -> None:
-        """Replace each run of events by its joined one. Reading any position gives the same text as before."""
+        """Replace each run of events by one joined event. Reading from any position gives the same text as before."""
         ...
 
     async def natives(self, session_id: str) -> list[str]:
-        """The ids of all native sessions that agents gave to this session."""
+        """Return the ids of all native sessions that agents created for this session."""
         ...
 
     async def erase(self, session_id: str, generation: int) -> None:
-        """Forget a session wholly, in steps that let others append in between. What is left in files is removed by
-        `scrub`."""
+        """Delete everything about a session, in small steps so that other sessions can append in between. `scrub`
+        removes the remains in database files."""
         ...
 
     async def scrub(self, *, whole: bool) -> bool:
-        """Make unreadable what was erased and still is in files; True if nothing is left to do. Without `whole` only
-        what holds up nobody for long."""
+        """Overwrite the remains of erased data in the database files. Returns True if nothing is left to do. Without
+        `whole`, does only what does not block other work for long."""
         ...
 
     async def put_document(self, kind: str, key: str, value: bytes | None) -> None:
-        """A small named value (a project, an agent's probed abilities); None removes it."""
+        """Store a small named value (a project, an agent's probed abilities). None deletes it."""
         ...
 
     async def documents(self, kind: str) -> dict[str, bytes]: ...
@@ -441,49 +446,49 @@ class Store(Protocol):
     async def document(self, kind: str, key: str) -> bytes | None: ...
 
     async def add_document(self, kind: str, key: str, value: bytes) -> bool:
-        """Store a document unless one with this key exists; whether it was stored."""
+        """Store a document unless one with this key exists. Returns whether it was stored."""
         ...
 
     async def take_document(self, kind: str, key: str) -> bytes | None:
-        """Remove a document and return it. Of several callers, one gets it."""
+        """Delete a document and return it. Only one of several concurrent callers gets it."""
         ...
 
     async def join(self, node: str, about: bytes) -> int:
-        """Register a node that starts: its incarnation, higher than any before of this node. Where the store admits
-        one server at a time, every other node is dead from then on."""
+        """Register a starting node, and return its incarnation, which is higher than any it had before. If the store
+        admits one server at a time, this marks every other node dead."""
         ...
 
     async def beat(self, owner: Owner) -> bool:
-        """Show that this node is alive. False if it was marked dead, or has joined again since: it must stop."""
+        """Record a heartbeat. Returns False if the node was marked dead or has joined again since: it must stop."""
         ...
 
     async def nodes(self) -> list[Node]:
-        """All that have ever joined. A row that can't be read is left out."""
+        """Return every node that has ever joined. Unreadable rows are left out."""
         ...
 
     async def claim_session(self, session_id: str, owner: Owner, generation: int) -> int | None:
-        """Become the owner of a session that has no living one: its fencing token. None if another living node owns
-        it, or if there is no such session. A node that is not marked dead keeps its sessions when it restarts: only its
-        own next incarnation may claim them."""
+        """Become the owner of a session that has no living owner, and return its fencing token. Returns None if another
+        living node owns it, or if there is no such session. A node that is not marked dead keeps its sessions across
+        a restart: only its own next incarnation may claim them."""
         ...
 
     async def release(self, session_id: str, token: int, expect: int, generation: int) -> bool:
-        """Leave a session without an owner, if the token is the session's and nothing was decided after `expect`. The
-        token stays, and the next owner gets a higher one."""
+        """Give up ownership of a session, if the token is current and there is no decisive event after `expect`. The
+        token stays; the next owner gets a higher one."""
         ...
 
     async def heads(self, session_ids: Sequence[str]) -> dict[str, Head]:
-        """The heads of many sessions, in one query. A session that does not exist, or whose head can't be read, is
-        left out: `load` says which."""
+        """Return the heads of many sessions, in one query. A session that does not exist, or whose head is unreadable,
+        is left out; `load` tells the two apart."""
         ...
 
     async def waiting(self, node: str | None = None) -> list[str]:
-        """The sessions whose state is `accepted`, which wait for an owner to begin; least recently active first. With a
-        node only those that it may begin: another living node owns none of them."""
+        """Return the sessions in state `accepted`, which wait for an owner to start their turn; least recently active
+        first. With `node`: only those that no other living node owns."""
         ...
 
     async def due_sessions(self, until: str, limit: int) -> list[str]:
-        """Sessions that are due (`due_at`) at this time, the longest due first."""
+        """Return sessions whose `due_at` is not after `until`, the longest due first."""
         ...
 
     async def put_job(
@@ -495,12 +500,12 @@ class Store(Protocol):
         new: Sequence[RunRow] = (),
         changed: Sequence[RunRow] = (),
     ) -> None:
-        """Keep a job and its runs in one transaction. Raises Conflict if its revision is not the expected one (None: it
-        must not exist), and then nothing was kept. A new run whose id there is already is left as it was."""
+        """Store a job and its runs in one transaction. Raises Conflict, with nothing stored, if the job's revision is
+        not `expect` (None: the job must not exist). A new run whose id already exists is left unchanged."""
         ...
 
     async def remove_job(self, job_id: str, generation: int) -> None:
-        """Forget a job and its runs. Their sessions stay."""
+        """Delete a job and its runs, but not their sessions."""
         ...
 
     async def load_job(self, job_id: str) -> JobRow | None: ...
@@ -508,22 +513,22 @@ class Store(Protocol):
     async def jobs(self) -> list[JobRow]: ...
 
     async def due_jobs(self, limit: int) -> list[JobRow]:
-        """Those that have a next run, the soonest first, also if it is not due yet."""
+        """Return the jobs that have a next run, due or not, the soonest first."""
         ...
 
     async def open_runs(self, job_id: str | None = None) -> list[RunRow]:
-        """The runs that have not ended, of one job or of all."""
+        """Return the runs that have not ended, of one job or of all."""
         ...
 
     async def list_runs(
         self, job_id: str, *, limit: int, before: tuple[int, str] | None = None, held: bool = False
     ) -> list[RunRow]:
-        """The newest first, or those before a due time and id; with `held` only those that have a session. Without what
-        was said in them."""
+        """Return runs, the newest first, without `message` and `result`. With `before` (a due time and a run id): only
+        older ones. With `held`: only runs that have a session."""
         ...
 
     async def load_run(self, job_id: str, run_id: str) -> RunRow | None: ...
 
     async def trim_runs(self, job_id: str, keep: int, generation: int) -> None:
-        """Forget old runs that have ended: keep so many of those with a session, and so many of those without."""
+        """Delete old runs that have ended. Keeps the newest `keep` runs with a session, and as many without one."""
         ...

@@ -1,6 +1,6 @@
-"""Rows of launches, as both stores read and compare them.
+"""How both stores read and compare launch rows.
 
-Above: the reads and the groups of each store. Below: the Checkpoint of base.py.
+Above: the reads and the group commits of each store. Below: LaunchProgress in base.py.
 """
 
 from typing import Any
@@ -8,23 +8,23 @@ from typing import Any
 import msgspec
 
 from perdure.core.errors import UNREADABLE
-from perdure.stores.base import Checkpoint
+from perdure.stores.base import LaunchProgress
 
 _unpack_lines = msgspec.msgpack.Decoder(list[bytes]).decode
 
 
-def checkpoint_of(row: tuple[Any, ...]) -> Checkpoint:
-    """Return an unreadable row with its damage, so that the others are not lost with it."""
+def progress_of(row: tuple[Any, ...]) -> LaunchProgress:
+    """Convert a row. An unreadable one becomes a LaunchProgress with `damage` set, so that the others still load."""
     *columns, lines, state = row
     try:
         values = (*columns, _unpack_lines(lines), state)
-        return msgspec.convert(dict(zip(Checkpoint.__struct_fields__, values, strict=False)), Checkpoint)
+        return msgspec.convert(dict(zip(LaunchProgress.__struct_fields__, values, strict=False)), LaunchProgress)
     except UNREADABLE as error:
         launch_id, session_id, agent = (str(each) for each in columns[:3])
-        return Checkpoint(launch_id, session_id, agent, "", "live", 0, 0, 0, [], b"", damage=str(error))
+        return LaunchProgress(launch_id, session_id, agent, "", "live", 0, 0, 0, [], b"", damage=str(error))
 
 
-def only_offset_differs(one: Checkpoint, other: Checkpoint) -> bool:
+def only_offset_differs(one: LaunchProgress, other: LaunchProgress) -> bool:
     return (
         one.driver_state == other.driver_state
         and one.launch_id == other.launch_id

@@ -1,4 +1,4 @@
-"""Cursors of session lists: where the next page begins, as opaque text. Both stores sort by the same two columns.
+"""Cursors for session lists: opaque text that says where the next page starts. Both stores sort by the same columns.
 
 Above: sqlite_search.py and postgres_search.py. Below: base64 and JSON.
 """
@@ -12,7 +12,7 @@ import msgspec
 from perdure.core.errors import Refused
 
 NUMBER_MAX = 2**63 - 1
-"""Where the integers of both databases end."""
+"""The largest integer of both databases."""
 
 
 class ListCursor(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
@@ -32,6 +32,4 @@ def read_cursor(text: str) -> ListCursor:
         packed = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
         return msgspec.json.decode(packed, type=ListCursor)
     except (binascii.Error, ValueError, msgspec.MsgspecError):
-        raise Refused(
-            "invalid", "This cursor is not one that was given out. Leave it out to begin with the first page."
-        ) from None
+        raise Refused("invalid", "This cursor is not valid. Omit it to start with the first page.") from None

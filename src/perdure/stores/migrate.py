@@ -1,7 +1,7 @@
-"""Migrations: numbered SQL files that bring a database to the version this code knows.
+"""Migrations: numbered SQL files that upgrade a database to the schema version of this code.
 
-Above: a store's open(). Below: the files in stores/sql, shipped with the package. A file that was released is never
-edited: a change is a new file. It does not go back: an older server refuses a newer database and says so.
+Above: a store's open(). Below: the files in stores/sql, shipped with the package. Never edit a released file; add a new
+one. There are no downgrades: an older server refuses to open a newer database, with an error that says why.
 """
 
 import logging
@@ -26,7 +26,7 @@ class Migration(Struct, frozen=True):
 
 
 def shipped() -> list[Migration]:
-    """The migrations of this package, in order."""
+    """Return the migrations in this package, in order."""
     found = []
     for entry in (resources.files("perdure.stores") / "sql").iterdir():
         match = _NAME.fullmatch(entry.name)
@@ -38,17 +38,17 @@ def shipped() -> list[Migration]:
 
 
 def migrate(connection: sqlite3.Connection, migrations: list[Migration]) -> None:
-    """Apply what the database lacks, each file in one transaction. The connection is in autocommit mode."""
+    """Apply missing migrations, each file in its own transaction. The connection must be in autocommit mode."""
     newest = migrations[-1].version if migrations else 0
     version = _version(connection)
     if version > newest:
         raise StoreError(
-            f"The database has schema version {version}, made by a newer Perdure; this one knows up to {newest}. "
+            f"The database has schema version {version}, written by a newer Perdure; this one supports up to {newest}. "
             "Install the newer Perdure again, or choose another data directory with --data."
         )
     if 0 < version < newest:
         logger.warning(
-            "the database is brought from schema version %d to %d; a large one takes a while", version, newest
+            "upgrading the database from schema version %d to %d; a large database takes some time", version, newest
         )
     for migration in migrations[version:]:
         _apply(connection, migration)
@@ -57,7 +57,7 @@ def migrate(connection: sqlite3.Connection, migrations: list[Migration]) -> None
 def _apply(connection: sqlite3.Connection, migration: Migration) -> None:
     connection.execute("BEGIN IMMEDIATE")
     try:
-        # Read again under the lock: two servers may start on one database at the same time.
+        # Re-check under the lock: two servers may start on one database at the same time.
         if _version(connection) < migration.version:
             for statement in _statements(migration.script):
                 connection.execute(statement)
@@ -74,7 +74,7 @@ def _version(connection: sqlite3.Connection) -> int:
 
 
 def _statements(script: str) -> Iterator[str]:
-    # executescript() would commit first, and a half-applied file must not stay.
+    # Not executescript(): it commits first, and a file must not be half applied.
     statement = ""
     for line in script.splitlines(keepends=True):
         statement += line
@@ -82,4 +82,4 @@ def _statements(script: str) -> Iterator[str]:
             yield statement
             statement = ""
     if statement.strip():
-        raise ValueError(f"a statement without an end: {statement.strip()[:80]}")
+        raise ValueError(f"unterminated SQL statement: {statement.strip()[:80]}")

@@ -1,10 +1,10 @@
-"""The PostgreSQL store: for any number of servers at the same time.
+"""The PostgreSQL store, for any number of servers at the same time.
 
 Above: the log and the engine, through the SharedStore interface. Below: a writer that sends appends in groups
-(postgres_writer.py) and a few connections for all else (postgres_connections.py). Everything works through a pooler in
-transaction mode. Rules that must hold for all servers are checked in the database, in the functions of
-stores/sql/postgres: this code holds no lock across a round trip and remembers nothing that another server could make
-wrong.
+(postgres_writer.py), and a few connections for everything else (postgres_connections.py). Everything works through a
+pooler in transaction mode. The database checks the rules that must hold across servers, in the functions of
+stores/sql/postgres. This code holds no lock across a round trip, and caches nothing that another server could
+invalidate.
 """
 
 import asyncio
@@ -26,11 +26,11 @@ from perdure.stores import (
 )
 from perdure.stores.base import (
     Append,
-    Checkpoint,
     Head,
     JobRow,
     Joined,
     Kept,
+    LaunchProgress,
     Node,
     Owner,
     Page,
@@ -55,12 +55,12 @@ CONNECTIONS_MIN = 2
 VITAL = 1
 WRITERS = 1
 GENERATION = 1
-"""Every server has the same: sessions have owners, the store has none."""
+"""The same for every server: sessions have owners, the store has none."""
 PARTITIONS_EVERY_S = 3600.0
 
 
 class PostgresStore:
-    """See SharedStore. `connections` is how many this server opens at most, without those for wake-ups."""
+    """See SharedStore. `connections` is the maximum for this server, not counting those for wake-ups."""
 
     is_shared = True
 
@@ -68,7 +68,7 @@ class PostgresStore:
         connector = Connector(url)
         self._pool = Pool(connector, max(connections, CONNECTIONS_MIN) - WRITERS - VITAL)
         self._vital = Pool(Connector(url), VITAL)
-        """For heartbeats alone: a node that has much to do must not look dead."""
+        """Only for node liveness (heartbeats and related queries): a busy node must not look dead."""
         self._writer = Writer(connector, WRITERS, self._look_at)
         self._partitions_due_s = 0.0
         self._partitioning: asyncio.Task[None] | None = None
@@ -84,7 +84,7 @@ class PostgresStore:
         self._writer.open()
 
     async def open_to_look(self) -> bool:
-        """Be ready for reading alone, and change nothing; whether a server has ever started on this database."""
+        """Open for reading only, without any change. Returns whether a server has ever started on this database."""
         self._pool.open()
         self._vital.open()
         await self._pool.work(postgres_migrate.check_server)
@@ -96,13 +96,13 @@ class PostgresStore:
         try:
             await postgres_upkeep.make_partitions(connection)
         except psycopg.Error as error:
-            # The default partition takes what is written until then.
-            logger.warning("could not prepare the log's next partitions; the next hour tries again: %s", error)
+            # Until then, rows go into the default partition.
+            logger.warning("could not create the log's next partitions; retrying in an hour: %s", error)
         self._partitions_due_s = time.monotonic() + PARTITIONS_EVERY_S
         await self._look_at(connection)
 
     async def _look_at(self, connection: Connection) -> None:
-        """After a failover the writer is the first to be connected to another server."""
+        """Runs on each new connection of the writer, which is the first to reach another server after a failover."""
         await postgres_upkeep.raise_epoch(connection)
 
     async def close(self) -> None:
@@ -125,7 +125,7 @@ class PostgresStore:
         return await self._writer.append(step)
 
     def append_now(self, steps: Sequence[Append]) -> list[Kept | Exception] | None:
-        """Never: a commit takes a round trip."""
+        """Always None: a commit takes a round trip."""
         return None
 
     async def append_all(self, steps: Sequence[Append]) -> list[Kept | Exception]:
@@ -136,7 +136,7 @@ class PostgresStore:
         try:
             kept = await self._writer.append(step)
         except Conflict:
-            return None  # a step that expects nothing conflicts only where there is no session
+            return None  # without `expect`, the only conflict is a missing session
         return kept.token if kept.owner == owner else None
 
     async def release(self, session_id: str, token: int, expect: int, generation: int) -> bool:
@@ -193,11 +193,11 @@ class PostgresStore:
     async def usage(self, query: UsageQuery) -> list[UsageGroup]:
         return await self._pool.read(postgres_usage.usage, query)
 
-    async def launches(self, launch_id: str | None = None, *, node: str | None = None) -> list[Checkpoint]:
+    async def launches(self, launch_id: str | None = None, *, node: str | None = None) -> list[LaunchProgress]:
         return await self._pool.read(postgres_reads.launches, launch_id, node)
 
-    async def given_twice(self) -> set[tuple[str, str]]:
-        return await self._pool.read(postgres_reads.given_twice)
+    async def issued_twice(self) -> set[tuple[str, str]]:
+        return await self._pool.read(postgres_reads.issued_twice)
 
     async def natives(self, session_id: str) -> list[str]:
         return await self._pool.read(postgres_reads.natives, session_id)
@@ -219,10 +219,10 @@ class PostgresStore:
             pass
 
     async def scrub(self, *, whole: bool) -> bool:
-        """Make room of what was deleted, so that it is overwritten in time: PostgreSQL has no way to do so at once, and
-        its write-ahead log keeps what was written until it is recycled."""
+        """Free the space of deleted rows, so that PostgreSQL overwrites it over time. It can't overwrite it
+        immediately, and its write-ahead log keeps old data until it is recycled."""
         if dropped := await self._pool.write(postgres_upkeep.drop_partitions):
-            logger.info("dropped %d partitions of the log that had no session left", dropped)
+            logger.info("dropped %d empty partitions of the log", dropped)
         due = await self.document(*postgres_upkeep.SCRUB_DUE)
         if due is None or not whole:
             return True
@@ -257,17 +257,17 @@ class PostgresStore:
     async def beat(self, owner: Owner) -> bool:
         is_alive = await self._vital.write(postgres_owners.beat, owner)
         if time.monotonic() >= self._partitions_due_s:
-            # Not before the next heartbeat: this may wait for a lock, and for a connection.
+            # In a task, because it may wait for a lock or a connection, which must not delay the next heartbeat.
             self._partitions_due_s = time.monotonic() + PARTITIONS_EVERY_S
             self._partitioning = asyncio.create_task(self._prepare_partitions(), name="partitions")
         return is_alive
 
     async def _prepare_partitions(self) -> None:
-        """A server may run for years: the months to come get their partitions while it does."""
+        """Create the partitions of the coming months, because a server may run for years."""
         try:
             await self._pool.write(postgres_upkeep.make_partitions)
         except StoreError as error:
-            logger.warning("could not prepare the log's next partitions; the next hour tries again: %s", error)
+            logger.warning("could not create the log's next partitions; will retry in an hour: %s", error)
 
     async def nodes(self) -> list[Node]:
         return await self._vital.read(postgres_owners.nodes)
@@ -308,7 +308,7 @@ class PostgresStore:
     async def slot_takers(self, project: str) -> list[SlotTaker]:
         return await self._pool.read(postgres_owners.slot_takers, project)
 
-    # Files that came with messages
+    # Files attached to messages
 
     async def put_file(self, session_id: str, name: str, data: bytes) -> None:
         await self._pool.write(postgres_upkeep.put_file, session_id, name, data)
@@ -361,7 +361,7 @@ class PostgresStore:
     # Operation
 
     async def epoch(self) -> int:
-        # A pooler may have been connected to another server, and its clients would not know.
+        # Always ask: a pooler may have connected to another server without its clients noticing.
         return await self._vital.read(postgres_upkeep.raise_epoch)
 
     async def time(self) -> float:

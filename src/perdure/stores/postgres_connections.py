@@ -1,11 +1,10 @@
-"""Connections to PostgreSQL: how they are made, and a few of them for everything that is not an append.
+"""Connections to PostgreSQL: opening them, and a pool for everything except appends.
 
 Above: PostgresStore and its writer. Below: psycopg. All of this works through a pooler in transaction mode: no prepared
-statements, no startup options, nothing that belongs to a session; each question is one statement in its own
-transaction.
+statements, no startup options, no session state; each query is one statement in its own transaction.
 
-A server that can't be reached is tried again with growing pauses. For a moment callers wait, as a failover is short;
-after that they learn at once that the store is not available, and one of them tries now and then.
+Failed connections are retried with exponential backoff. At first callers wait, because a failover is short. After that
+they fail immediately with StoreUnavailable, and the next attempt is made when the backoff allows one.
 """
 
 import asyncio
@@ -24,11 +23,11 @@ from perdure.stores.postgres_errors import AGAIN, LOST_CLASS, MISSHAPEN, UNKNOWN
 
 CONNECT_TIMEOUT_S = 5
 PATIENCE_S = 3.0
-"""How long callers wait for a database that was there a moment ago."""
+"""How long callers wait for a database that was reachable a moment ago."""
 PAUSE_MIN_S = 0.05
 PAUSE_MAX_S = 2.0
 READ_TIMEOUT_S = 60.0
-"""After this a question is given up, and its connection closed."""
+"""Timeout of a query. Its connection is then closed."""
 
 DEFAULTS: dict[str, str | int | None] = {
     "application_name": "perdure",
@@ -41,7 +40,7 @@ DEFAULTS: dict[str, str | int | None] = {
     "target_session_attrs": "read-write",
     "client_encoding": "utf8",
 }
-"""What the URL may say otherwise."""
+"""Connection settings. The URL overrides them."""
 
 NOT_OPEN = "the store is not open"
 
@@ -52,7 +51,7 @@ T = TypeVar("T")
 
 
 def clean(text: str) -> str:
-    """As PostgreSQL can hold it: without NUL, and without halves of surrogate pairs."""
+    """Replace what PostgreSQL can't store: NUL and lone surrogates."""
     if text.isascii() and "\0" not in text:
         return text
     return text.replace("\0", "\ufffd").encode("utf-8", "replace").decode()
@@ -67,27 +66,27 @@ def cleaned(value: Any) -> Any:
 
 
 async def ask(connection: Connection, statement: str, *parameters: Any) -> list[Row]:
-    """One statement, in a transaction of its own; its rows."""
+    """Run one statement in its own transaction, and return its rows."""
     cursor = connection.cursor(binary=True)
     await cursor.execute(statement, [cleaned(each) for each in parameters])
     return await cursor.fetchall() if cursor.description is not None else []
 
 
 async def change(connection: Connection, statement: str, *parameters: Any) -> int:
-    """The same, for how many rows it changed."""
+    """Run one statement in its own transaction, and return the number of rows it changed."""
     cursor = connection.cursor(binary=True)
     await cursor.execute(statement, [cleaned(each) for each in parameters])
     return cursor.rowcount
 
 
 def settings(url: str) -> str:
-    """The URL with what it does not say itself."""
+    """Return the connection string: the URL plus DEFAULTS for what it leaves out."""
     try:
         given = conninfo_to_dict(url)
     except psycopg.ProgrammingError:
-        # Not in libpq's words, which repeat a part of it: that may be the password.
+        # Not libpq's message: it quotes a part of the URL, which may be the password.
         raise StoreError(
-            "the database's address can't be read. Write it as in postgresql://user:password@host/name, with %25 for "
+            "the database's address is malformed. Write it like postgresql://user:password@host/name, with %25 for "
             "%, %40 for @ and %2F for / in the password"
         ) from None
     said = {name: str(value) for name, value in given.items() if value is not None}
@@ -95,7 +94,7 @@ def settings(url: str) -> str:
 
 
 def is_cut(connection: Connection) -> bool:
-    """Whether the server has closed a connection that was idle. There is nothing to read from one that is well."""
+    """Return whether the server has closed an idle connection. A healthy idle connection has nothing to read."""
     if connection.closed:
         return True
     poll = select.poll()
@@ -104,7 +103,7 @@ def is_cut(connection: Connection) -> bool:
 
 
 class Connector:
-    """Makes connections, with pauses between attempts that fail."""
+    """Opens connections, with backoff after failed attempts."""
 
     def __init__(self, url: str) -> None:
         self._settings = settings(url)
@@ -143,7 +142,7 @@ class Connector:
 
 
 class Pool:
-    """At most so many connections, made when they are needed."""
+    """A limited number of connections, opened on demand."""
 
     def __init__(self, connector: Connector, size: int) -> None:
         self._connector = connector
@@ -163,7 +162,7 @@ class Pool:
     async def read(
         self, question: Callable[Concatenate[Connection, P], Awaitable[T]], *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        """Ask something. If its connection is lost it is asked once more, through another one."""
+        """Run a query. If the connection is lost, retry once on another one."""
         try:
             try:
                 return await self._ask(question, *args, **kwargs)
@@ -179,7 +178,7 @@ class Pool:
     async def write(
         self, work: Callable[Concatenate[Connection, P], Awaitable[T]], *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        """Change something. If its connection is lost nobody knows whether it was done, and it is not done again."""
+        """Run a change. If the connection is lost, the outcome is unknown, and the change is not retried."""
         try:
             try:
                 return await self._ask(work, *args, **kwargs)
@@ -192,14 +191,14 @@ class Pool:
         except psycopg.Error as error:
             code = code_of(error)
             if is_lost(error) and (not code or code.startswith(LOST_CLASS)):
-                # A pooler says the latter of a server that it has lost: that one may have committed.
+                # A pooler returns such a code if it has lost the server, which may have committed.
                 raise StoreError(UNKNOWN) from error
             raise told(error) from error
 
     async def work(
         self, work: Callable[Concatenate[Connection, P], Awaitable[T]], *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        """Do something that takes as long as it takes and may be done again, as a migration."""
+        """Run idempotent work without a timeout, such as a migration."""
         try:
             async with self.use() as connection:
                 return await work(connection, *args, **kwargs)
@@ -223,7 +222,7 @@ class Pool:
                 yield connection
                 is_well = True
             except psycopg.Error as error:
-                # What the server refused has left the connection as it was.
+                # An error reported by the server leaves the connection usable.
                 is_well = not is_lost(error)
                 raise
             except (Refused, StoreError):

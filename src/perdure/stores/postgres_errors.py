@@ -1,8 +1,7 @@
-"""PostgreSQL's errors in the store's words.
+"""Translation of PostgreSQL's errors into the store's.
 
-Above: the writer and the readers. Below: SQLSTATE codes. What a server answered with a code was rolled back, and
-nothing of it was kept; a connection that was lost at the commit has no code, and nobody knows. The writer tells these
-two apart.
+Above: the writer and the readers. Below: SQLSTATE codes. An error with a code means that the transaction was rolled
+back. A connection lost during the commit has no code, and the outcome is unknown. The writer tells the two apart.
 """
 
 import msgspec
@@ -11,21 +10,21 @@ from psycopg import errors
 
 from perdure.core.errors import StoreDamaged, StoreError, StoreFull, StoreUnavailable
 
-# What our own code raises when it reads a row that is not as it was written.
+# What our code raises when it reads a malformed row.
 MISSHAPEN = (msgspec.MsgspecError, TypeError, ValueError, LookupError)
 
 LOCKED = "55P03"
 AGAIN = frozenset({"40001", "40P01", LOCKED})
-"""Serialization failure, deadlock, lock timeout: the same again may succeed."""
+"""Serialization failure, deadlock, lock timeout: a retry may succeed."""
 FULL = frozenset({"53100"})
 DAMAGED = frozenset({"XX001", "XX002"})
 READ_ONLY = frozenset({"25006"})
 UNREACHABLE = frozenset({"53300", "57P01", "57P02", "57P03", "57P05", "25006"})
 """Too many connections, shutting down, crashed, starting up, idle too long, read-only."""
 LOST_CLASS = "08"
-"""What a pooler says when it has lost its server begins so."""
+"""The class of codes that a pooler reports when it has lost its server."""
 
-UNKNOWN = "the connection was lost at the commit; whether it was kept is not known"
+UNKNOWN = "the connection was lost during the commit, so it is unknown whether the change was stored"
 
 
 def code_of(error: BaseException) -> str:
@@ -33,7 +32,7 @@ def code_of(error: BaseException) -> str:
 
 
 def is_lost(error: BaseException) -> bool:
-    """Whether the connection is of no use any more."""
+    """Return whether the connection is no longer usable."""
     code = code_of(error)
     return isinstance(error, psycopg.OperationalError | psycopg.InterfaceError) and (
         not code or code in UNREACHABLE or code.startswith(LOST_CLASS)
@@ -41,27 +40,27 @@ def is_lost(error: BaseException) -> bool:
 
 
 def told(error: Exception) -> Exception:
-    """The error in the store's words; one that is not PostgreSQL's stays as it is."""
+    """Translate an error of PostgreSQL; return any other error unchanged."""
     if not isinstance(error, psycopg.Error):
         return error
     code = code_of(error)
     said = str(error).strip() or type(error).__name__
     if code in FULL:
-        made: StoreError = StoreFull(f"The database has no room left on its disk; nothing was written. {said}")
+        made: StoreError = StoreFull(f"The disk of the database is full; nothing was written. {said}")
     elif code in READ_ONLY:
-        made = StoreUnavailable(f"the database is read-only, so nothing was kept ({said})")
+        made = StoreUnavailable(f"the database is read-only, so nothing was written ({said})")
     elif is_lost(error) or code in AGAIN or isinstance(error, errors.QueryCanceled):
         made = StoreUnavailable(f"the database can't be reached or does not answer ({said})")
     elif code in DAMAGED:
         made = StoreDamaged(f"the database is damaged ({said})")
     else:
-        made = StoreError(f"the database refused: {said}")
+        made = StoreError(f"the database reported an error: {said}")
     made.__cause__ = error
     return made
 
 
 def misread(error: Exception) -> Exception:
-    """The same for what was read: there, a value that does not fit is damage too."""
+    """Translate an error of a read, where a malformed value counts as damage too."""
     if isinstance(error, MISSHAPEN):
-        return StoreDamaged(f"the database has a row that can't be read ({type(error).__name__}: {error})")
+        return StoreDamaged(f"the database has an unreadable row ({type(error).__name__}: {error})")
     return told(error)

@@ -1,8 +1,8 @@
-"""A group of steps as the parameters of one call, and the call's answer as the outcome of each step.
+"""Group commit: encodes a group of steps as the parameters of one call, and decodes the outcome of each step.
 
-Above: the writer (postgres_writer.py) sends them. Below: the function perdure_append_v1, which checks and writes.
-Nothing here waits or knows a connection. Most steps bring only text, so that path costs as little as it can: numbers go
-as text, bodies as they are, and all that few steps bring goes as one JSON document.
+Above: the writer (postgres_writer.py) makes the call. Below: the function perdure_append_v1, which checks and writes.
+Nothing here waits or uses a connection. Most steps have only text, so that path is optimized: numbers are sent as text,
+bodies as they are, and everything that few steps have as one JSON document.
 """
 
 import random
@@ -16,17 +16,17 @@ from typing import Any
 import msgspec
 
 from perdure.core.errors import Conflict, NotOwner, StoreError
-from perdure.stores.base import Append, Checkpoint, Draft, Kept, Listed, Owner, Phrase
+from perdure.stores.base import Append, Draft, Kept, LaunchProgress, Listed, Owner, Phrase
 from perdure.stores.launch_rows import only_offset_differs
 from perdure.stores.postgres_connections import clean
 
 LAUNCHES_MAX = 10_000
-"""So many sessions' launches are remembered, to tell whether only an offset is new."""
+"""Maximum number of cached launches, which show whether only an offset has changed."""
 WORDS_MAX_CHARS = 250_000
 WORDS_MAX_BYTES = 400_000
-"""Of a text, so much is found by search: PostgreSQL's index of one text has at most 1 MB."""
+"""Only this much of a text is searchable, because a tsvector has at most 1 MB."""
 WORD_MAX_BYTES = 2_046
-"""A longer word can't be indexed."""
+"""PostgreSQL can't index a longer word."""
 
 ONE_CALL = b"""
     SELECT * FROM perdure_append_v1(
@@ -38,13 +38,13 @@ TYPES = (
     *(_TEXTS, _INT4S, _INT4S, _INT4S, _INT4S),
     *(_BYTEAS, _INT4S, _JSONB),
 )
-"""Of the parameters."""
+"""Types of the parameters."""
 FORMATS = tuple(1 if kind in (_TEXTS, _BYTEAS, _JSONB) else 0 for kind in TYPES)
 """1: binary, 0: text."""
 
-# What a step says of itself, beside its numbers.
+# Flags of a step.
 BAD_RECEIPT, MAKES, ONLY_OFFSET, LAUNCH_GONE, RELEASES = 1, 2, 4, 8, 16
-# What becomes of it: as in perdure_append_v1.
+# Outcomes of a step, as in perdure_append_v1.
 KEPT, OTHER_TOKEN, NO_SESSION, DECIDED_SINCE, NOT_LAST, OWNED, NO_EVENT, TAKEN, NO_STATE, NEEDS_LAUNCH, MADE_BEFORE = (
     range(11)
 )
@@ -60,27 +60,27 @@ _pack = msgspec.msgpack.Encoder().encode
 
 
 class Launches:
-    """The launches that this store has written last, one for each session, and the marks of their rows."""
+    """Cache of the last launch that this store wrote for each session, and the marks of their rows."""
 
     def __init__(self) -> None:
-        self._known: dict[str, tuple[Checkpoint, int]] = {}
+        self._known: dict[str, tuple[LaunchProgress, int]] = {}
 
-    def mark_of(self, checkpoint: Checkpoint) -> int | None:
-        """The mark of its row if only the offset is new."""
-        known = self._known.get(checkpoint.session_id)
-        return known[1] if known is not None and only_offset_differs(checkpoint, known[0]) else None
+    def mark_of(self, progress: LaunchProgress) -> int | None:
+        """Return the mark of the launch's row if only the offset has changed."""
+        known = self._known.get(progress.session_id)
+        return known[1] if known is not None and only_offset_differs(progress, known[0]) else None
 
-    def remember(self, checkpoint: Checkpoint, mark: int) -> None:
+    def remember(self, progress: LaunchProgress, mark: int) -> None:
         if len(self._known) >= LAUNCHES_MAX:
             self._known.clear()
-        self._known[checkpoint.session_id] = (checkpoint, mark)
+        self._known[progress.session_id] = (progress, mark)
 
     def forget(self, session_id: str) -> None:
         self._known.pop(session_id, None)
 
 
 class Entry:
-    """A step on its way, and what becomes of it."""
+    """A step in progress, and its outcome."""
 
     __slots__ = ("mark", "needs_launch", "outcome", "releases", "size", "step")
 
@@ -89,13 +89,13 @@ class Entry:
         self.size = size
         self.releases = releases
         self.needs_launch = False
-        """The row of its launch goes along whatever is remembered."""
+        """Send the launch's row even if the cache says that only the offset has changed."""
         self.mark: int | None = None
         self.outcome: Kept | Exception | None = None
 
 
 class Group:
-    """The parameters of one call. Each step is of another session."""
+    """The parameters of one call. Each step belongs to a different session."""
 
     def __init__(self, launches: Launches) -> None:
         self._launches = launches
@@ -103,7 +103,7 @@ class Group:
         self._ids: list[bytes] = []
         self._claimers: list[Owner | None] = []
         self._steps: list[tuple[Any, ...]] = []
-        """What each step expects and says, as numbers; see `parameters`."""
+        """The numbers of each step; see `parameters`."""
         self._types: dict[str, int] = {}
         self._runs: list[tuple[int, int, int, int]] = []
         self._bodies: list[bytes] = []
@@ -112,24 +112,24 @@ class Group:
         self._rest: dict[str, list[dict[str, Any]]] = {}
 
     def add(self, entry: Entry) -> None:
-        """Take a step in. Raises whatever is wrong with its values, and then nothing of it was taken."""
+        """Add a step. If its values are invalid, this raises and nothing of the step was added."""
         step = entry.step
         number = len(self.entries) + 1
         flags = RELEASES if entry.releases else 0
         entry.mark = mark = offset = None
         rest: list[tuple[str, dict[str, Any]]] = []
-        if (checkpoint := step.checkpoint) is not None:
-            known = None if entry.needs_launch else self._launches.mark_of(checkpoint)
+        if (progress := step.progress) is not None:
+            known = None if entry.needs_launch else self._launches.mark_of(progress)
             if known is not None:
                 flags |= ONLY_OFFSET
-                mark, offset = known, checkpoint.offset
-            elif checkpoint.phase == "gone":
+                mark, offset = known, progress.offset
+            elif progress.phase == "gone":
                 flags |= LAUNCH_GONE
-                rest.append(("launches", _launch_row(number, checkpoint, 0)))
+                rest.append(("launches", _launch_row(number, progress, 0)))
             else:
-                entry.mark = mark = random.getrandbits(62)  # no secret: only never the same again
-                offset = checkpoint.offset
-                rest.append(("launches", _launch_row(number, checkpoint, mark)))
+                entry.mark = mark = random.getrandbits(62)  # not secret, only unique
+                offset = progress.offset
+                rest.append(("launches", _launch_row(number, progress, mark)))
         if not _is_plain(step):
             flags |= _gather(number, step, rest)
         name = clean(step.session_id).encode()
@@ -144,7 +144,7 @@ class Group:
             self._rest.setdefault(table, []).append(row)
 
     def _add_events(self, number: int, events: Sequence[Draft]) -> int:
-        """The place of the last decisive one among them, from 1 on; 0 if none is."""
+        """Add events, and return the index of the last decisive one, counted from 1; 0 if there is none."""
         runs: list[tuple[int, int, int, int]] = []
         counts: list[int] = []
         bodies: list[bytes] = []
@@ -167,7 +167,7 @@ class Group:
             bodies += (_LENGTHS[length] if length < 2048 else length.to_bytes(4, "big"), body)
         if runs:
             counts.append(place - begun)
-            # The first count is of what was before the first run: nothing.
+            # Skip the first count: it covers what came before the first run, which is nothing.
             for run, count in enumerate(counts[1:], len(self._runs) + 1):
                 self._body_runs.append(f"{run}," * count)
             self._events += place
@@ -204,7 +204,7 @@ class Group:
         ]
 
     def take(self, columns: Sequence[bytes | None]) -> list[Entry]:
-        """Give each step its outcome; those that have to go once more, as the row of their launch is needed."""
+        """Set the outcome of each step. Returns the steps to send again, together with the row of their launch."""
         count = len(self.entries)
         statuses = _int4s(columns[0], count)
         firsts, tokens, lives = (_int8s(columns[column], count) for column in (1, 2, 4))
@@ -214,12 +214,12 @@ class Group:
         ):
             if status == KEPT:
                 entry.outcome = Kept(first, token, _owner(name, life) if name else None)
-                if (checkpoint := entry.step.checkpoint) is None:
+                if (progress := entry.step.progress) is None:
                     continue
                 if entry.mark is not None:
-                    self._launches.remember(checkpoint, entry.mark)
-                elif checkpoint.phase == "gone":
-                    self._launches.forget(checkpoint.session_id)
+                    self._launches.remember(progress, entry.mark)
+                elif progress.phase == "gone":
+                    self._launches.forget(progress.session_id)
             elif status == NEEDS_LAUNCH:
                 entry.needs_launch = True
                 self._launches.forget(entry.step.session_id)
@@ -235,34 +235,34 @@ def rejected(step: Append, status: int, has: int, token: int, owner: bytes) -> S
     session = f"session {step.session_id}"
     match status:
         case 1:
-            return NotOwner(f"{session} has the fencing token {token}, not {step.token}")
+            return NotOwner(f"{session}: the fencing token is {token}, not {step.token}")
         case 2:
             return Conflict(f"there is no {session}")
         case 3:
-            return Conflict(f"{session} was decided up to {has}, not {step.expect}")
+            return Conflict(f"{session}: last decisive event is {has}, not {step.expect}")
         case 4:
-            return Conflict(f"the log of {session} ends with {has}, not {step.expect_last}")
+            return Conflict(f"{session}: last event is {has}, not {step.expect_last}")
         case 5:
             return NotOwner(f"{session} belongs to {owner.decode()}, which is alive")
         case 6:
-            return StoreError("the step has no such event that could have taken the message")
+            return StoreError("the receipt refers to an event that the step does not have")
         case 7:
-            return Conflict(f"message {step.receipt.message_id if step.receipt else ''} was already taken")
+            return Conflict(f"message {step.receipt.message_id if step.receipt else ''} was already accepted")
         case 8:
-            return StoreError("a session's first step needs its state and what lists show of it")
+            return StoreError("the first step of a session needs `state` and `listed`")
         case _:
-            return Conflict(f"{session} was made by somebody else")
+            return Conflict(f"{session} was created in the meantime")
 
 
 def fold(text: str) -> str:
-    """The words of a text as search compares them: without accents, in lower case, with blanks between."""
+    """Return the words of a text as search compares them: lower case, without accents, separated by blanks."""
     if not text.isascii():
         text = "".join(each for each in unicodedata.normalize("NFKD", text) if not unicodedata.combining(each))
     return " ".join(_WORD.findall(text.lower()))
 
 
 def indexed_words(text: str) -> str:
-    """The words of a text by which search finds it: those that PostgreSQL can index."""
+    """The words that search finds a text by: those that PostgreSQL can index."""
     words = fold(text[:WORDS_MAX_CHARS])
     if words.isascii() and len(words) <= WORD_MAX_BYTES:
         return words
@@ -275,11 +275,11 @@ def indexed_words(text: str) -> str:
 def _is_plain(step: Append) -> bool:
     if step.state is not None or step.listed is not None or step.receipt is not None:
         return False
-    return not (step.turns or step.hidden or step.phrases or step.given or step.records)
+    return not (step.turns or step.hidden or step.phrases or step.issued or step.records)
 
 
 def _gather(number: int, step: Append, rest: list[tuple[str, dict[str, Any]]]) -> int:
-    """What few steps bring, as rows for the tables it goes into; the step's flags."""
+    """Collect what few steps have, as rows for the tables. Returns the step's flags."""
     flags = 0
     if step.listed is not None:
         row = _listed_row(number, step.listed)
@@ -289,7 +289,7 @@ def _gather(number: int, step: Append, rest: list[tuple[str, dict[str, Any]]]) -
         rest.append(("listed", row))
     elif step.state is not None:
         rest.append(("states", {"step": number, "state": step.state}))
-    # Of several for the same turn the last one counts.
+    # If there are several rows for a turn, the last one wins.
     rest += [
         ("turns", {"step": number, "turn": turn.turn, "visible": turn.visible, "public": turn.public})
         for turn in {turn.turn: turn for turn in step.turns}.values()
@@ -308,9 +308,9 @@ def _gather(number: int, step: Append, rest: list[tuple[str, dict[str, Any]]]) -
         taken = {"message_id": clean(receipt.message_id), "digest": clean(receipt.digest)}
         rest.append(("receipts", {"step": number, **taken, "answer": receipt.answer, "event": receipt.event}))
     rest += [("phrases", _phrase_row(number, phrase)) for phrase in _last_phrases(step.phrases)]
-    for given in step.given:
-        native = {"program": clean(given.program), "native_session_id": clean(given.native_session_id)}
-        rest.append(("given", {"step": number, **native, "agent": clean(given.agent)}))
+    for native in step.issued:
+        native_id = {"program": clean(native.program), "native_session_id": clean(native.native_session_id)}
+        rest.append(("given", {"step": number, **native_id, "agent": clean(native.agent)}))
     return flags
 
 
@@ -319,7 +319,7 @@ def _clean(value: Any) -> Any:
 
 
 def _last_phrases(phrases: Sequence[Phrase]) -> list[Phrase]:
-    """A session has one title and a turn one user text: of several in one step the last one."""
+    """Drop replaced phrases: a session has one title and a turn has one user text, so the last one in a step wins."""
     last = {(phrase.turn, phrase.role): phrase for phrase in phrases}
     return [phrase for phrase in phrases if phrase.role == "assistant" or last[phrase.turn, phrase.role] is phrase]
 
@@ -349,23 +349,23 @@ def _listed_row(number: int, listed: Listed) -> dict[str, Any]:
     }
 
 
-def _launch_row(number: int, checkpoint: Checkpoint, mark: int) -> dict[str, Any]:
+def _launch_row(number: int, progress: LaunchProgress, mark: int) -> dict[str, Any]:
     return {
         "step": number,
-        "launch_id": clean(checkpoint.launch_id),
+        "launch_id": clean(progress.launch_id),
         "mark": mark,
-        "output_offset": checkpoint.offset,
-        "performed_seq": checkpoint.performed_seq,
-        "input_total": checkpoint.input_total,
-        "agent": clean(checkpoint.agent),
-        "driver": clean(checkpoint.driver),
-        "phase": checkpoint.phase,
-        "pending_input": _pack(checkpoint.pending_input),
-        "driver_state": checkpoint.driver_state,
+        "output_offset": progress.offset,
+        "performed_seq": progress.performed_seq,
+        "input_total": progress.input_total,
+        "agent": clean(progress.agent),
+        "driver": clean(progress.driver),
+        "phase": progress.phase,
+        "pending_input": _pack(progress.pending_input),
+        "driver_state": progress.driver_state,
     }
 
 
-# PostgreSQL's formats of arrays -----------------------------------------------------------------------------------
+# PostgreSQL's array formats ---------------------------------------------------------------------------------------
 
 
 def _array(kind: int, count: int) -> bytes:
@@ -380,7 +380,7 @@ def _texts(values: Sequence[bytes | None]) -> bytes:
 
 
 def _numbers(values: Sequence[int | None]) -> bytes:
-    """As text, which costs less here than the binary format does."""
+    """Encode an array of numbers as text, which is faster here than the binary format."""
     text = ",".join(map(str, values))
     return b"{" + (text.replace("None", "NULL") if "N" in text else text).encode() + b"}"
 

@@ -1,7 +1,7 @@
 """Scheduled jobs and their runs.
 
-Above: PostgresStore. Below: the tables `jobs` and `job_runs`. Columns hold what the store looks for; bodies are the
-runtime's own.
+Above: PostgresStore. Below: the tables `jobs` and `job_runs`. Columns hold what the store queries; only the runtime
+reads the bodies.
 """
 
 from collections.abc import Sequence
@@ -16,15 +16,15 @@ from perdure.stores.postgres_connections import Connection, Row, ask, cleaned
 
 _JOB = "job_id, revision, start_at, body"
 _RUN = "job_id, run_id, due_at, is_open, session_id, body, detail"
-_JOBS = f"SELECT {_JOB} FROM jobs ORDER BY job_id"  # noqa: S608  our own words
-_ONE = f"SELECT {_JOB} FROM jobs WHERE job_id = %s"  # noqa: S608  our own words
-_DUE = f"SELECT {_JOB} FROM jobs WHERE start_at IS NOT NULL ORDER BY start_at LIMIT %s"  # noqa: S608  our own words
-_OPEN = f"SELECT {_RUN}, message, result FROM job_runs WHERE is_open"  # noqa: S608  our own words
+_JOBS = f"SELECT {_JOB} FROM jobs ORDER BY job_id"  # noqa: S608  no user input
+_ONE = f"SELECT {_JOB} FROM jobs WHERE job_id = %s"  # noqa: S608  no user input
+_DUE = f"SELECT {_JOB} FROM jobs WHERE start_at IS NOT NULL ORDER BY start_at LIMIT %s"  # noqa: S608  no user input
+_OPEN = f"SELECT {_RUN}, message, result FROM job_runs WHERE is_open"  # noqa: S608  no user input
 _RUNS = f"""
     SELECT {_RUN} FROM job_runs WHERE job_id = %s AND (%s::bigint IS NULL OR (due_at, run_id) < (%s::bigint, %s))
         AND (NOT %s OR session_id IS NOT NULL)
-    ORDER BY due_at DESC, run_id DESC LIMIT %s"""  # noqa: S608  our own words
-_RUN_OF = f"SELECT {_RUN}, message, result FROM job_runs WHERE job_id = %s AND run_id = %s"  # noqa: S608  our own words
+    ORDER BY due_at DESC, run_id DESC LIMIT %s"""  # noqa: S608  no user input
+_RUN_OF = f"SELECT {_RUN}, message, result FROM job_runs WHERE job_id = %s AND run_id = %s"  # noqa: S608  no user input
 _PUT = "SELECT perdure_put_job_v1(%s, %s, %s, %s, %s, %s, %s)"
 _REMOVE = "SELECT perdure_remove_job_v1(%s)"
 _TRIM = """
@@ -40,7 +40,7 @@ async def put_job(
     runs = [Jsonb([_values(run) for run in some], dumps=msgspec.json.encode) for some in (new, changed)]
     rows = await ask(connection, _PUT, row.job_id, row.revision, row.start_at, row.body, expect, *runs)
     if not rows[0][0]:
-        raise Conflict(f"job {row.job_id} was changed by somebody else")
+        raise Conflict(f"job {row.job_id} was changed in the meantime")
 
 
 async def remove_job(connection: Connection, job_id: str) -> None:

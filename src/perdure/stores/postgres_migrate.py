@@ -1,9 +1,9 @@
-"""Migrations of PostgreSQL: numbered SQL files, in a step before and a step after a rollout.
+"""Migrations of PostgreSQL: numbered SQL files, applied before or after a rollout.
 
-Above: PostgresStore.open() applies `NNNN_name.sql` before this server joins; `finish_rollout` applies
-`NNNN_name.after.sql`, which older servers could not live with, once every node writes at least that format. Below: the
-files in stores/sql/postgres. Each file is one transaction under one lock, so several nodes may start at once. A file
-that was released is never edited, and functions are versioned by name: an older server goes on beside a newer one.
+Above: PostgresStore.open() applies `NNNN_name.sql` before this server joins. `finish_rollout` applies
+`NNNN_name.after.sql`, which would break older servers, once every node writes at least that format. Below: the files in
+stores/sql/postgres. Each file is one transaction under one lock, so several nodes may start at the same time. Never
+edit a released file. Functions are versioned by name, so older and newer servers can run side by side.
 """
 
 import logging
@@ -20,9 +20,9 @@ logger = logging.getLogger(__name__)
 
 OLDEST_SERVER = 14
 NEWEST_SERVER = 18
-"""The versions of PostgreSQL that this is tested with."""
+"""The range of PostgreSQL versions that the tests cover."""
 LOCK_TIMEOUT = "60s"
-"""How long a server that starts waits for another one that migrates."""
+"""How long a starting server waits while another one migrates."""
 
 _NAME = re.compile(r"(\d{4})_\w+?(\.after)?\.sql")
 _LOCK = "SELECT pg_advisory_xact_lock(hashtext('perdure'), hashtext('migrate'))"
@@ -44,7 +44,7 @@ class Migration(Struct, frozen=True):
 
 
 def shipped() -> list[Migration]:
-    """The migrations of this package, in order."""
+    """Return the migrations in this package, in order."""
     found = []
     for entry in (resources.files("perdure.stores") / "sql" / "postgres").iterdir():
         match = _NAME.fullmatch(entry.name)
@@ -57,14 +57,14 @@ def shipped() -> list[Migration]:
 
 
 async def check_server(connection: Connection) -> None:
-    """Raises StoreError if this server can't be used at all."""
+    """Raise StoreError if this database server is not usable."""
     major = connection.info.server_version // 10_000
     if major < OLDEST_SERVER:
         raise StoreError(
             f"This is PostgreSQL {major}; Perdure needs version {OLDEST_SERVER} or newer. Upgrade the database server."
         )
     if major > NEWEST_SERVER:
-        logger.warning("PostgreSQL %d is newer than what Perdure was tested with (%d)", major, NEWEST_SERVER)
+        logger.warning("PostgreSQL %d is newer than the newest version tested with Perdure (%d)", major, NEWEST_SERVER)
     ((encoding,),) = await ask(connection, "SELECT current_setting('server_encoding')")
     if encoding != "UTF8":
         raise StoreError(
@@ -74,12 +74,12 @@ async def check_server(connection: Connection) -> None:
 
 
 async def migrate(connection: Connection, migrations: list[Migration]) -> None:
-    """Apply what the database lacks of the files that run before a rollout."""
+    """Apply the missing migrations that run before a rollout."""
     newest = max(migration.version for migration in migrations)
     version = await _version(connection)
     if version > newest:
         raise StoreError(
-            f"The database has schema version {version}, made by a newer Perdure; this one knows up to {newest}. "
+            f"The database has schema version {version}, written by a newer Perdure; this one supports up to {newest}. "
             "Install the newer Perdure on this machine too."
         )
     for migration in migrations:
@@ -88,7 +88,7 @@ async def migrate(connection: Connection, migrations: list[Migration]) -> None:
 
 
 async def finish(connection: Connection, migrations: list[Migration], format_version: int) -> None:
-    """Apply the files that had to wait until every node writes this format: their number is the format they need."""
+    """Apply the migrations that wait until every node writes this format. Their number is the format they need."""
     for migration in migrations:
         if migration.after_rollout and migration.version <= format_version:
             await _apply(connection, migration)
@@ -104,13 +104,13 @@ async def _apply(connection: Connection, migration: Migration) -> None:
         await connection.execute(_APPLIED)
         if migration.after_rollout in await _applied(connection, migration.version):
             return
-        # Several statements at once: they are our own, and have no parameters.
+        # Several statements in one call, which is possible without parameters.
         await connection.execute(migration.script.encode())
         await connection.execute(
             "INSERT INTO migrations (version, after_rollout, name) VALUES (%s, %s, %s)",
             (migration.version, migration.after_rollout, migration.name),
         )
-    logger.info("applied the migration %s", migration.name)
+    logger.info("applied migration %s", migration.name)
 
 
 async def _applied(connection: Connection, version: int) -> set[bool]:

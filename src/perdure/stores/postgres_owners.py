@@ -1,8 +1,8 @@
-"""Nodes, who owns which session, and the slots of projects.
+"""Nodes, which node owns which session, and the slots of projects.
 
 Above: PostgresStore. Below: the tables `nodes`, `heads` and `slot_reservations`. Claims and releases are steps and go
-through the writer; here is what comes from outside of a session: a node joins, a person moves a session. That a node
-stopped beating is for the runtime to notice, not for the store.
+through the writer. This module has what does not come from a session: a node joins, an operator moves a session.
+Detecting missed heartbeats is the runtime's job, not the store's.
 """
 
 from perdure.stores.base import Node, Owner
@@ -11,7 +11,7 @@ from perdure.stores.shared import Load, SlotTaker
 
 _NODES = "SELECT node, incarnation, heartbeat, dead, about, draining FROM nodes ORDER BY node"
 _BEAT = "UPDATE nodes SET heartbeat = heartbeat + 1 WHERE node = %s AND incarnation = %s AND NOT dead"
-# Whether it is dead now: also if somebody else was first.
+# Returns whether the node is dead now, even if another node marked it first.
 _DECLARE_DEAD = """
     WITH declared AS (
         UPDATE nodes SET dead = true WHERE node = %s AND incarnation = %s AND heartbeat = %s AND NOT dead RETURNING 1)
@@ -23,14 +23,14 @@ _IS_OWNED = "EXISTS (SELECT 1 FROM nodes WHERE nodes.node = heads.owner AND NOT 
 _WAITING = f"""
     SELECT session_id FROM sessions JOIN heads USING (session_key)
     WHERE state = 'accepted' AND (%s::text IS NULL OR owner IS NULL OR owner = %s OR NOT {_IS_OWNED})
-    ORDER BY last_active_at, session_key"""  # noqa: S608  our own words
+    ORDER BY last_active_at, session_key"""  # noqa: S608  no user input
 _DUE = """
     SELECT session_id FROM sessions JOIN heads USING (session_key)
     WHERE due_at <= %s ORDER BY due_at, session_key LIMIT %s"""
 _ABANDONED = f"""
     SELECT session_id FROM sessions JOIN heads USING (session_key)
     WHERE state IN ('processing', 'waiting') AND (NOT {_IS_OWNED} OR owner = %s)
-    ORDER BY session_key LIMIT %s OFFSET %s"""  # noqa: S608  our own words
+    ORDER BY session_key LIMIT %s OFFSET %s"""  # noqa: S608  no user input
 _FORMER = """
     SELECT node FROM former_owners
     WHERE session_key = (SELECT session_key FROM heads WHERE session_id = %s) ORDER BY node"""

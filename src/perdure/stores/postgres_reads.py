@@ -1,7 +1,7 @@
-"""What is read from PostgreSQL, one function per question.
+"""Queries, one function each.
 
-Above: PostgresStore calls these with a connection of its pool. Below: PostgreSQL. Each question is one statement, so it
-sees one state of the database; an answer made of several statements says so.
+Above: PostgresStore calls these with a connection from its pool. Below: PostgreSQL. Each query is one statement, so it
+sees a consistent snapshot. If one needs several statements, its docstring says so.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,9 +10,9 @@ import msgspec
 
 from perdure.core.compaction import part_of_run
 from perdure.stores.base import (
-    Checkpoint,
     Head,
     KeptRecord,
+    LaunchProgress,
     Owner,
     Place,
     Receipt,
@@ -21,15 +21,15 @@ from perdure.stores.base import (
     Stored,
     TurnRow,
 )
-from perdure.stores.launch_rows import checkpoint_of
+from perdure.stores.launch_rows import progress_of
 from perdure.stores.postgres_connections import Connection, Row, ask
 from perdure.stores.shared import News
 
 NUMBER_MAX = 2**63 - 1
-"""People may ask for any position; PostgreSQL's integers end here."""
+"""PostgreSQL's largest integer. Requests may contain any position."""
 TURN_MAX = 2**31 - 1
 POSITION_BITS = 63
-"""A position is the transaction's number and, in these lower bits, the row's."""
+"""A position combines the transaction id with the row's position, in this many low bits."""
 
 _KEY = "(SELECT session_key FROM heads WHERE session_id = %s)"
 _LOAD = """
@@ -41,17 +41,17 @@ _SIZE = f"""
     SELECT coalesce(sum(size), 0)::bigint FROM (
         SELECT octet_length(body) AS size FROM events
         WHERE session_key = {_KEY} AND seq > %s AND seq <= %s
-        ORDER BY seq LIMIT %s) AS sizes"""  # noqa: S608  our own words
-# As the index of these types says it, or it is not used.
+        ORDER BY seq LIMIT %s) AS sizes"""  # noqa: S608  no user input
+# Must match the condition of the partial index, or PostgreSQL won't use the index.
 _OF_TURNS = "type IN ('user_message', 'turn_start', 'history_changed')"
 _BEGIN = f"""
     SELECT seq - 1 FROM events
     WHERE session_key = {_KEY} AND turn >= %s AND {_OF_TURNS} AND type <> 'history_changed'
-    ORDER BY turn, seq LIMIT 1"""  # noqa: S608  our own words
+    ORDER BY turn, seq LIMIT 1"""  # noqa: S608  no user input
 _CHANGED = f"""
     SELECT seq, seq, type, turn, body FROM events
     WHERE session_key = {_KEY} AND turn BETWEEN %s AND %s AND {_OF_TURNS} AND type = 'history_changed' AND seq > %s
-    ORDER BY seq"""  # noqa: S608  our own words
+    ORDER BY seq"""  # noqa: S608  no user input
 _RECORDS = f"""
     SELECT turn, seq, size, record FROM (
         SELECT *, row_number() OVER (ORDER BY turn) AS number,
@@ -61,21 +61,21 @@ _RECORDS = f"""
             ORDER BY turn LIMIT %s) AS found
     ) AS counted
     WHERE number = 1 OR total <= %s
-    ORDER BY turn"""  # noqa: S608  our own words
+    ORDER BY turn"""  # noqa: S608  no user input
 _TURNS = f"""
     SELECT turn, visible, public FROM turns
     WHERE session_key = {_KEY} AND turn >= %s AND turn < %s AND (visible OR %s)
-    ORDER BY turn DESC LIMIT %s"""  # noqa: S608  our own words
+    ORDER BY turn DESC LIMIT %s"""  # noqa: S608  no user input
 _RECEIPT = f"""
     SELECT message_id, digest, answer, seq FROM receipts
-    WHERE session_key = {_KEY} AND message_id = %s"""  # noqa: S608  our own words
-# How far the launch was read whose row was written last is in the session's head.
+    WHERE session_key = {_KEY} AND message_id = %s"""  # noqa: S608  no user input
+# For the launch whose row was written last, the current offset is in the session's head.
 _LAUNCHES = """
     SELECT launch_id, session_id, launches.agent, driver, phase,
         CASE WHEN mark = launch_mark THEN heads.output_offset ELSE launches.output_offset END,
         performed_seq, input_total, pending_input, driver_state
     FROM launches JOIN heads USING (session_key) {} ORDER BY launch_key"""
-# All that was committed, and that nothing can be committed before any more.
+# Transactions below this are finished, so no commit can be inserted before them any more.
 _SETTLED = "pg_snapshot_xmin(pg_current_snapshot())"
 _NEWEST = f"SELECT {_SETTLED}::text::bigint"
 _CHANGES = f"""
@@ -87,7 +87,7 @@ _CHANGES = f"""
     ) AS found
     JOIN heads ON heads.session_key = found.session_key
     JOIN events ON events.session_key = found.session_key AND events.seq = found.seq
-    ORDER BY found.xid, found.position"""  # noqa: S608  our own words
+    ORDER BY found.xid, found.position"""  # noqa: S608  no user input
 _HEADS = """
     SELECT session_id, last_seq, decided_seq, owner, incarnation, fencing_token FROM heads
     WHERE session_id = ANY (%s::text[])"""
@@ -145,7 +145,7 @@ async def news(connection: Connection, positions: Mapping[str, int], limit: int,
 
 
 def _within(rows: Sequence[Row], after: int, upto: int | None) -> Iterator[Stored]:
-    """Events as they were kept, but of a joined run only what lies within the bounds."""
+    """Return events as stored, but cut joined runs to the part within the bounds."""
     for seq, first_seq, type_, turn, body, packed_cuts in rows:
         cuts = [] if packed_cuts is None else _decode_cuts(packed_cuts)
         if first_seq <= after or (upto is not None and seq > upto):
@@ -162,7 +162,7 @@ async def size(connection: Connection, session_id: str, after: int, limit: int, 
 
 
 async def find_turns(connection: Connection, session_id: str, first: int, last: int | None) -> Place:
-    """In up to three statements. What they look for is never moved, and what is added meanwhile comes after it."""
+    """Up to three statements. The events they look for never move, and events added meanwhile come later."""
     first, last = bounded(first, TURN_MAX), None if last is None else bounded(last, TURN_MAX - 1)
     begin = await ask(connection, _BEGIN, session_id, first)
     if not begin:
@@ -183,7 +183,7 @@ async def read_records(
     limit: int,
     max_bytes: int | None,
 ) -> Records:
-    """In two statements: a change that is made between them is found, and readers expect that."""
+    """Two statements. The second may return changes made after the first; callers expect that."""
     turns = bounded(first, TURN_MAX), bounded(last, TURN_MAX)
     rows = await ask(connection, _RECORDS, session_id, *turns, bounded(upto), bounded(limit), bounded(max_bytes))
     kept = [KeptRecord(*row) for row in rows]
@@ -197,7 +197,7 @@ async def read_turns(
     connection: Connection, session_id: str, from_turn: int, before: int | None, last: int | None, hidden: bool
 ) -> list[TurnRow]:
     count = NUMBER_MAX if last is None else max(0, bounded(last))
-    # A turn has a number below this one, so that "before" the end is all.
+    # Without `before`, the bound is above every turn number.
     bounds = bounded(from_turn), bounded(before)
     rows = await ask(connection, _TURNS, session_id, *bounds, hidden, count)
     return [TurnRow(turn, visible, public) for turn, visible, public in reversed(rows)]
@@ -215,7 +215,7 @@ async def list_changes(
     connection: Connection, after: int, types: tuple[str, ...], limit: int, max_bytes: int | None
 ) -> list[tuple[int, str, Stored]]:
     if after < 0:
-        # Just before whatever comes next: all that is settled has a lower number.
+        # Right before the next change: everything settled has a lower position.
         ((settled,),) = await ask(connection, _NEWEST)
         return [((settled << POSITION_BITS) - 1, "", Stored(0, 0, "", None, b""))]
     xid, position = after >> POSITION_BITS, after & NUMBER_MAX
@@ -230,18 +230,18 @@ async def list_changes(
     return found
 
 
-async def launches(connection: Connection, launch_id: str | None, node: str | None) -> list[Checkpoint]:
-    assert launch_id is None or node is None, "a launch or a node"
+async def launches(connection: Connection, launch_id: str | None, node: str | None) -> list[LaunchProgress]:
+    assert launch_id is None or node is None, "give a launch or a node, not both"
     if launch_id is not None:
         rows = await ask(connection, _LAUNCHES.format("WHERE launch_id = %s"), launch_id)
     elif node is not None:
         rows = await ask(connection, _LAUNCHES.format("WHERE starts_with(launch_id, %s)"), f"{node}-")
     else:
         rows = await ask(connection, _LAUNCHES.format(""))
-    return [checkpoint_of(row) for row in rows]
+    return [progress_of(row) for row in rows]
 
 
-async def given_twice(connection: Connection) -> set[tuple[str, str]]:
+async def issued_twice(connection: Connection) -> set[tuple[str, str]]:
     rows = await ask(connection, "SELECT DISTINCT program, native_session_id FROM natives WHERE twice")
     return {(program, native) for program, native in rows}
 
@@ -249,7 +249,7 @@ async def given_twice(connection: Connection) -> set[tuple[str, str]]:
 async def natives(connection: Connection, session_id: str) -> list[str]:
     rows = await ask(
         connection,
-        f"SELECT DISTINCT native_session_id FROM natives WHERE session_key = {_KEY}",  # noqa: S608  our own words
+        f"SELECT DISTINCT native_session_id FROM natives WHERE session_key = {_KEY}",  # noqa: S608  no user input
         session_id,
     )
     return [native for (native,) in rows]

@@ -1,7 +1,7 @@
 """Lists of sessions: filters, pages and full-text search.
 
-Above: PostgresStore. Below: PostgreSQL's tsvector, with words that were folded here (postgres_group.fold), so that no
-extension and no language is needed. A search is a filter, not an order: lists are always newest activity first.
+Above: PostgresStore. Below: PostgreSQL's tsvector. Words are folded here (postgres_group.fold), so it needs no
+extension and no language setting. A search only filters: lists are always sorted by latest activity.
 """
 
 import re
@@ -13,31 +13,31 @@ from perdure.stores.postgres_connections import Connection, ask, clean
 from perdure.stores.postgres_group import WORD_MAX_BYTES, fold
 
 PAGE_MAX = 1_000
-"""Sessions of one page, however many are asked for."""
+"""Maximum number of sessions on a page, whatever the request says."""
 SNIPPET_WORDS = 16
 SNIPPET_BEFORE = 4
-"""So many words of a snippet stand before the first one that was found."""
+"""Number of words in a snippet before the first match."""
 SNIPPET_MAX_CHARS = 200_000
 QUERY_MAX_WORDS = 32
 
 _BY_COLUMN = ("project", "agent", "state", "status", "workdir", "parent", "archived")
 
-# Text of turns that a rewind took out of sight is not found.
+# Leaves out turns that a rewind has hidden.
 _HITS = """
     phrases.words @@ %s::tsquery AND NOT EXISTS (
         SELECT 1 FROM turns
         WHERE turns.session_key = phrases.session_key AND turns.turn = phrases.turn AND NOT turns.visible)"""
-_IS_HIT = f"sessions.session_key IN (SELECT phrases.session_key FROM phrases WHERE {_HITS})"  # noqa: S608  our own words
-# A title is shown anyway, so a place in a turn says more.
+_IS_HIT = f"sessions.session_key IN (SELECT phrases.session_key FROM phrases WHERE {_HITS})"  # noqa: S608  no user input
+# Lists show the title anyway, so prefer a match in a turn.
 _BEST = f"""
     SELECT DISTINCT ON (session_key) session_key, turn, text FROM phrases
     WHERE session_key = ANY (%s::bigint[]) AND {_HITS}
-    ORDER BY session_key, turn = 0, ts_rank(words, %s::tsquery, 1) DESC, phrase_key"""  # noqa: S608  our own words
+    ORDER BY session_key, turn = 0, ts_rank(words, %s::tsquery, 1) DESC, phrase_key"""  # noqa: S608  no user input
 _WORD = re.compile(r"[^\W_]+")
 
 
 async def list_sessions(connection: Connection, query: Query) -> Page:
-    """In two statements, if there are snippets to show."""
+    """One statement, and a second one if there are snippets to show."""
     conditions: list[str] = []
     parameters: list[Any] = []
     for column in _BY_COLUMN:
@@ -62,7 +62,7 @@ async def list_sessions(connection: Connection, query: Query) -> Page:
     limit = min(max(1, query.limit), PAGE_MAX)
     where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
     statement = (
-        "SELECT sessions.session_key, session_id, public, last_active_at, last_seq, owner"  # noqa: S608  our own words
+        "SELECT sessions.session_key, session_id, public, last_active_at, last_seq, owner"  # noqa: S608  no user input
         f" FROM sessions JOIN heads ON heads.session_key = sessions.session_key {where}"
         " ORDER BY last_active_at DESC, sessions.session_key DESC LIMIT %s"
     )
@@ -78,13 +78,13 @@ async def list_sessions(connection: Connection, query: Query) -> Page:
 
 
 def asked_words(text: str) -> list[list[str]]:
-    """A person's words, each as the parts that are compared: `well-known` has two."""
+    """Return the words of a search, each as the parts that are compared: `well-known` has two."""
     words = [fold(word).split() for word in clean(text).split()]
     return [parts for parts in words if parts][:QUERY_MAX_WORDS]
 
 
 def match_expression(words: list[list[str]]) -> str:
-    """All of the words, each also as the beginning of a longer one. Parts have no character that means anything."""
+    """Return the tsquery: all words must match, each also as a prefix. Folded parts need no escaping."""
     return " & ".join(
         "(" + " <-> ".join([*(f"'{part}'" for part in parts[:-1]), f"'{parts[-1]}':*"]) + ")" for parts in words
     )
@@ -93,14 +93,14 @@ def match_expression(words: list[list[str]]) -> str:
 async def _snippets(
     connection: Connection, words: list[list[str]], keys: list[int]
 ) -> dict[int, tuple[str | None, int | None]]:
-    """The best place of each session, and its turn."""
+    """Return a snippet of the best match of each session, and its turn."""
     match = match_expression(words)
     rows = await ask(connection, _BEST, keys, match, match)
     return {key: (snippet_of(text, words), turn or None) for key, turn, text in rows}
 
 
 def snippet_of(text: str, words: list[list[str]]) -> str:
-    """Some words around the first one that was found, with those that were found in brackets."""
+    """Return some words around the first match, with matches in brackets."""
     parts = tuple(part for word in words for part in word)
     places: list[tuple[int, int, bool]] = []
     first: int | None = None

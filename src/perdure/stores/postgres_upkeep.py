@@ -1,6 +1,6 @@
-"""The changes that are no steps: compact, erase, documents, files, and what keeps the database in order.
+"""Changes other than steps: compact, erase, documents, files and database maintenance.
 
-Above: PostgresStore. Below: PostgreSQL. Each is one statement, or several that may be done again.
+Above: PostgresStore. Below: PostgreSQL. Each is one statement, or several that are safe to repeat.
 """
 
 import logging
@@ -18,16 +18,16 @@ logger = logging.getLogger(__name__)
 
 ERASE_EVENTS = 1_000
 ERASE_OTHERS = 100
-"""How many rows one step of erasing deletes, so that others get their turn."""
+"""How many rows one step of erasing deletes. Small, so that other commits don't wait long."""
 PARTITIONS_AHEAD = 2
-"""So many months are prepared besides the present one."""
+"""Number of months to create partitions for in advance."""
 OLD_TRANSACTION_S = 60
-"""A transaction that is open for longer holds up the order of all sessions noticeably."""
+"""A transaction that is open for longer delays the change feed noticeably."""
 SCRUB_DUE = ("upkeep", "scrub")
 SCRUBBED = ("events", "sessions", "turns", "turn_records", "phrases", "receipts", "launches", "job_runs", "files")
-"""The tables that hold what was said."""
+"""The tables with content of conversations."""
 
-# A change of a document changes its kind's mark too.
+# Every change of a document also changes the mark of its kind.
 _MARK = """
     INSERT INTO document_marks (kind, mark) SELECT kind, 1 FROM changed GROUP BY kind
     ON CONFLICT (kind) DO UPDATE SET mark = document_marks.mark + 1"""
@@ -35,18 +35,18 @@ _PUT_DOCUMENT = f"""
     WITH changed AS (
         INSERT INTO documents (kind, key, value) VALUES (%s, %s, %s)
         ON CONFLICT (kind, key) DO UPDATE SET value = excluded.value RETURNING kind)
-    {_MARK}"""  # noqa: S608  our own words
+    {_MARK}"""  # noqa: S608  no user input
 _DROP_DOCUMENT = f"""
     WITH changed AS (DELETE FROM documents WHERE kind = %s AND key = %s RETURNING kind)
-    {_MARK}"""  # noqa: S608  our own words
+    {_MARK}"""  # noqa: S608  no user input
 _ADD_DOCUMENT = f"""
     WITH changed AS (
         INSERT INTO documents (kind, key, value) VALUES (%s, %s, %s) ON CONFLICT DO NOTHING RETURNING kind),
         marked AS ({_MARK})
-    SELECT count(*) FROM changed"""  # noqa: S608  our own words
+    SELECT count(*) FROM changed"""  # noqa: S608  no user input
 _TAKE_DOCUMENT = f"""
     WITH changed AS (DELETE FROM documents WHERE kind = %s AND key = %s RETURNING kind, value), marked AS ({_MARK})
-    SELECT value FROM changed"""  # noqa: S608  our own words
+    SELECT value FROM changed"""  # noqa: S608  no user input
 _FORGET_SCRUB = "DELETE FROM documents WHERE kind = %s AND key = %s AND value = %s"
 _PUT_FILE = """
     INSERT INTO files VALUES (%s, %s, %s)
@@ -63,7 +63,7 @@ _PREPARED = "SELECT gid FROM pg_prepared_xacts WHERE prepared < clock_timestamp(
 
 async def compact(connection: Connection, session_id: str, runs: list[Joined]) -> None:
     for run in runs:
-        assert len(run.cuts) == run.seq - run.first_seq + 1, "a run has one cut for each number"
+        assert len(run.cuts) == run.seq - run.first_seq + 1, "a run has one cut per event number"
     await ask(
         connection,
         _COMPACT,
@@ -76,8 +76,8 @@ async def compact(connection: Connection, session_id: str, runs: list[Joined]) -
 
 
 async def erase_some(connection: Connection, session_id: str) -> bool:
-    """One step of forgetting a session; whether more steps follow."""
-    # Another value each time: a scrub that began before this one must not take the mark away.
+    """Do one step of erasing a session. Returns whether there is more to do."""
+    # A unique value: a scrub that started earlier must not clear this mark.
     mark = secrets.token_hex(8).encode()
     ((more,),) = await ask(
         connection, "SELECT perdure_erase_v1(%s, %s, %s, %s)", session_id, ERASE_EVENTS, ERASE_OTHERS, mark
@@ -86,19 +86,19 @@ async def erase_some(connection: Connection, session_id: str) -> bool:
 
 
 async def drop_partitions(connection: Connection) -> int:
-    """Those of past months that are empty. If the log is in use all the time it is tried again another time."""
+    """Drop empty partitions of past months, and return how many. If the log is busy, a later scrub retries."""
     try:
         ((dropped,),) = await ask(connection, "SELECT perdure_drop_partitions_v1()")
     except psycopg.Error as error:
         if code_of(error) not in AGAIN:
             raise
-        logger.info("empty partitions of the log were not dropped, as it was in use; the next scrub tries again")
+        logger.info("could not drop empty partitions of the log, because it was in use; the next scrub will retry")
         return 0
     return int(dropped)
 
 
 async def is_in_use(connection: Connection) -> bool:
-    """Whether the tables are there."""
+    """Return whether the tables exist."""
     ((found,),) = await ask(connection, "SELECT to_regclass('nodes') IS NOT NULL")
     return bool(found)
 
@@ -108,7 +108,7 @@ async def make_partitions(connection: Connection) -> None:
 
 
 async def vacuum(connection: Connection, table: str) -> None:
-    """Make room of deleted rows, so that what was in them is overwritten."""
+    """Free the space of deleted rows, so that it gets overwritten."""
     await connection.execute(f"VACUUM {table}".encode())
 
 
@@ -120,7 +120,7 @@ async def put_document(connection: Connection, kind: str, key: str, value: bytes
 
 
 async def forget_scrub(connection: Connection, value: bytes) -> None:
-    """If it is still this one."""
+    """Clear the mark if it still has this value."""
     await ask(connection, _FORGET_SCRUB, *SCRUB_DUE, value)
 
 
@@ -162,7 +162,7 @@ async def drop_file(connection: Connection, session_id: str, name: str) -> None:
 
 
 async def raise_epoch(connection: Connection) -> int:
-    """The epoch of event ids, raised if this is another cluster or timeline than before."""
+    """Increase the epoch of event ids if this is a different database cluster or timeline than before. Returns it."""
     ((epoch,),) = await ask(connection, "SELECT perdure_epoch_v1()")
     return int(epoch)
 
@@ -173,7 +173,7 @@ async def time(connection: Connection) -> float:
 
 
 async def inspect(connection: Connection) -> list[str]:
-    """What is wrong with the database, in sentences for people."""
+    """Return problems of the database, as sentences for people."""
     found: list[str] = []
     major = connection.info.server_version // 10_000
     if not OLDEST_SERVER <= major <= NEWEST_SERVER:
@@ -181,15 +181,15 @@ async def inspect(connection: Connection) -> list[str]:
     for pid, user, program, age_s in await ask(connection, _OLD_TRANSACTIONS, OLD_TRANSACTION_S):
         found.append(
             f"A transaction of user {user} ({program or 'unnamed program'}, process {pid}) has been open for "
-            f"{age_s} s. It holds up the order of all sessions. End it, or run: SELECT pg_terminate_backend({pid})"
+            f"{age_s} s. It delays the change feed of all sessions. End it, or run: SELECT pg_terminate_backend({pid})"
         )
     for (name,) in await ask(connection, _PREPARED, OLD_TRANSACTION_S):
         found.append(
-            f"The prepared transaction {name} holds up the order of all sessions. Commit it or roll it back "
+            f"The prepared transaction {name} delays the change feed of all sessions. Commit it or roll it back "
             f"(ROLLBACK PREPARED '{name}')."
         )
     for name, wanted, why in (
-        ("autovacuum", "on", "tables will only ever grow"),
+        ("autovacuum", "on", "tables never stop growing"),
         ("fsync", "on", "a power cut may damage the database"),
         ("full_page_writes", "on", "a power cut may damage the database"),
     ):
@@ -198,5 +198,5 @@ async def inspect(connection: Connection) -> list[str]:
             found.append(f"The setting {name} is {value}: {why}. Set it to {wanted}.")
     ((rows,),) = await ask(connection, "SELECT EXISTS (SELECT 1 FROM events_default)")
     if rows:
-        found.append("The log's default partition has rows: no partition was made for their month. Restart a server.")
+        found.append("The log's default partition has rows: the partition of their month is missing. Restart a server.")
     return found

@@ -1,12 +1,12 @@
-"""Wake-ups between servers, by PostgreSQL's NOTIFY. Losing one costs time, never data.
+"""Wake-ups between servers through PostgreSQL's NOTIFY. Losing one costs time, never data.
 
-Above: the log announces and listens, as with LocalWakeups. Below: two connections of their own. One listens, with no
-transaction open, and so never through a pooler in transaction mode; the other sends what was announced within one tick
-as one statement, apart from every append: a NOTIFY takes a lock on the whole database when it commits. Its commit waits
-for no disk.
+Above: the log announces and listens, as with LocalWakeups. Below: two dedicated connections. One listens, outside any
+transaction, so it can't go through a pooler in transaction mode. The other sends everything announced within one tick
+as one statement. It is separate from appends, because a NOTIFY locks the whole database when it commits. Its commit
+does not wait for the disk.
 
-Both reconnect forever. What was sent meanwhile is lost: after a reconnect listeners are called with "", which means
-that anything may have changed. The same is said where too much was announced to name it.
+Both connections reconnect forever. Notifications sent in between are lost, so after a reconnect the listeners are
+called with "", which means that anything may have changed. The same happens if there are too many sessions to list.
 """
 
 import asyncio
@@ -24,19 +24,19 @@ from perdure.stores.wakeups import Listener
 logger = logging.getLogger(__name__)
 
 CHANNEL = "perdure"
-"""A database has its own channels, so this is enough for one cluster in one database."""
+"""Channels are per database, so one name is enough for one cluster in one database."""
 TICK_S = 0.01
 PAYLOAD_MAX_BYTES = 7_900
-"""PostgreSQL takes less than 8,000."""
+"""PostgreSQL's limit is just below 8,000."""
 PAYLOADS_MAX = 16
-"""As many go in one tick. Sessions that don't fit are not named: everybody looks at everything."""
+"""Limit per tick. If more are needed, no sessions are listed, and every server checks everything."""
 PENDING_MAX = 10_000
 CHECK_EVERY_S = 30.0
 CHECK_TIMEOUT_S = 10.0
-"""A connection on which nothing came for a while is asked whether it still works."""
+"""A connection without notifications is checked this often."""
 EVERYTHING = "*"
 
-# For this transaction alone, as a pooler gives the connection to others.
+# The setting is for this transaction only, because a pooler may share the connection.
 _NOTIFY = """
     SELECT set_config('synchronous_commit', 'off', true), pg_notify(%s, payload)
     FROM unnest(%s::text[]) AS payload"""
@@ -45,7 +45,7 @@ _decode = msgspec.json.Decoder(list[str]).decode
 
 
 class PostgresWakeups:
-    """See Wakeups. `url` must lead to the database itself, not to a pooler."""
+    """See Wakeups. `url` must point to the database itself, not to a pooler."""
 
     def __init__(self, url: str, node_id: str, *, channel: str = CHANNEL) -> None:
         self._settings = settings(url)
@@ -57,7 +57,7 @@ class PostgresWakeups:
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
-        """Begin to connect. It does not wait: until it has succeeded, followers poll."""
+        """Start connecting, without waiting for it. Until it has succeeded, followers poll."""
         for work, name in ((self._receive, "wakeups-receive"), (self._send, "wakeups-send")):
             self._tasks.append(asyncio.create_task(self._forever(work), name=name))
 
@@ -93,8 +93,8 @@ class PostgresWakeups:
                     pause_s = PAUSE_MIN_S
                     await work(connection)
             except (psycopg.Error, TimeoutError) as error:
-                logger.warning("the connection for wake-ups was lost, and is made again; until then we poll: %s", error)
-            # Not all servers at the same moment.
+                logger.warning("lost the connection for wake-ups; reconnecting, and polling until then: %s", error)
+            # Jitter, so that not all servers reconnect at the same moment.
             await asyncio.sleep(pause_s * random.uniform(0.5, 1.0))  # noqa: S311  no secret
             pause_s = min(2 * pause_s, PAUSE_MAX_S)
 
@@ -111,7 +111,7 @@ class PostgresWakeups:
         try:
             node_id, *session_ids = _decode(payload)
         except (msgspec.MsgspecError, ValueError):
-            logger.warning("a notification on the channel %s can't be read; is it somebody else's?", self._channel)
+            logger.warning("ignored an unreadable notification; does another program use channel %s?", self._channel)
             return
         if node_id != self._node_id:
             self._tell([""] if EVERYTHING in session_ids else session_ids)
@@ -131,7 +131,7 @@ class PostgresWakeups:
                 async with asyncio.timeout(CHECK_TIMEOUT_S):
                     await ask(connection, _NOTIFY, self._channel, self._payloads(pending))
             except BaseException:
-                # They go with the next connection.
+                # Send them through the next connection.
                 self._pending = {**pending, **self._pending}
                 self._has_pending.set()
                 raise
@@ -150,7 +150,7 @@ def _encoded(text: str) -> str:
 
 
 def _pieces(session_ids: Iterable[str], room: int) -> Iterator[list[str]]:
-    """The ids as JSON, in pieces of at most so many bytes."""
+    """Split the ids, encoded as JSON, into pieces of at most `room` bytes."""
     piece: list[str] = []
     size = 0
     for session_id in session_ids:

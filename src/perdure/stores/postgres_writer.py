@@ -1,12 +1,12 @@
-"""The writer: appends wait in a queue, and all that waits goes to the database as one call.
+"""The writer: queues appends and sends everything in the queue to the database as one call.
 
-Above: PostgresStore puts steps into its queue. Below: a Group makes one call of them, on a connection that does nothing
-else. There is no timer: what one turn of the loop brings is sent at its end, and the next group gathers while a commit
-is on its way. A group has at most one step of each session, so steps of a session keep their order.
+Above: PostgresStore queues steps. Below: a Group turns them into one call, on a dedicated connection. There is no
+timer: the work of one loop iteration is sent at its end, and the next group collects while a commit is in progress. A
+group has at most one step of each session, so the steps of a session stay in order.
 
-What waits is bounded: beyond the bounds `append` raises StoreBusy at once and keeps nothing. A group that the database
-rejected as a whole (a deadlock, a full disk) is tried again, then each of its steps alone. If the connection is lost
-after the call was sent, nobody knows whether it was kept: the error says so, and nothing is tried again.
+The queue is bounded: when it is full, `append` raises StoreBusy immediately and stores nothing. If the database rejects
+a whole group (a deadlock, a full disk), the group is retried, and then each of its steps alone. If the connection is
+lost after the call was sent, the outcome is unknown: the error says so, and nothing is retried.
 """
 
 import asyncio
@@ -29,15 +29,15 @@ logger = logging.getLogger(__name__)
 GROUP_MAX_STEPS = 500
 GROUP_MAX_BYTES = 8 * 1024 * 1024
 QUEUE_MAX_STEPS = 10_000
-"""Steps that are not committed yet. A session has one at a time, so these are the steps of as many sessions."""
+"""Limit on uncommitted steps. A session has at most one, so this is also a limit on sessions."""
 QUEUE_MAX_BYTES = 64 * 1024 * 1024
-"""The same in bytes. The step that exceeds it is still taken, as one alone may be larger."""
+"""The same in bytes. The step that exceeds it is still accepted, because a single step may be larger."""
 STEP_BYTES = 1_000
-"""What a step takes beside its content, about."""
+"""Approximate size of a step apart from its content."""
 COMMIT_TIMEOUT_S = 30.0
-"""After this the connection is given up, and what was sent through it is unknown."""
+"""After this the connection is closed, and the outcome of the call is unknown."""
 TRIES = 3
-"""How often a group is sent that met a deadlock; after that each of its steps is sent alone."""
+"""Number of attempts for a group that hits a deadlock. After that, each of its steps is sent alone."""
 WAIT_INTERVAL_S = 1.0
 
 Prepare = Callable[[Connection], Awaitable[None]]
@@ -59,12 +59,12 @@ class Writer:
         self._connector = connector
         self._lanes = lanes
         self._prepare = prepare
-        """What is asked of each new connection before anything is written through it."""
+        """Runs on each new connection before the first write."""
         self._launches = Launches()
         self._queues: dict[str, deque[tuple[Entry, Batch]]] = {}
-        """The steps of each session, in order, also of those that are on their way."""
+        """The steps of each session, in order, including those being sent."""
         self._ready: dict[str, None] = {}
-        """The sessions that have a step to send and none on its way, in order."""
+        """The sessions with a step to send and none being sent, in order."""
         self._steps = 0
         self._steps_bytes = 0
         self._is_closed = True
@@ -78,11 +78,11 @@ class Writer:
         self._tasks = [asyncio.create_task(self._run(), name=f"store-writer-{number}") for number in range(self._lanes)]
 
     async def close(self) -> None:
-        """Write what waits, then end. Again: nothing happens."""
+        """Write what is queued, then stop. Idempotent."""
         self._is_closed = True
         self._wake()
         tasks, self._tasks = self._tasks, []
-        # Bounded by what is queued: each call has its own limit.
+        # Bounded by the queue: each call has a timeout.
         await asyncio.gather(*tasks)
 
     def append(self, step: Append) -> "asyncio.Future[Kept]":
@@ -92,14 +92,14 @@ class Writer:
         return self._enqueue([Entry(step, _size(step)) for step in steps], one=False)
 
     def release(self, step: Append) -> "asyncio.Future[Kept]":
-        """A step that leaves its session without an owner."""
+        """Queue a step that gives up ownership of its session."""
         return self._enqueue([Entry(step, STEP_BYTES, releases=True)], one=True)
 
     def _enqueue(self, entries: list[Entry], *, one: bool) -> "asyncio.Future[Any]":
         if self._is_closed or self._loop is None:
             raise StoreError(NOT_OPEN)
         if self._steps >= QUEUE_MAX_STEPS or self._steps_bytes >= QUEUE_MAX_BYTES:
-            raise StoreBusy(f"{self._steps} steps of {self._steps_bytes} bytes wait to be written")
+            raise StoreBusy(f"{self._steps} steps ({self._steps_bytes} bytes) are waiting to be written")
         future: asyncio.Future[Any] = self._loop.create_future()
         if not entries:
             future.set_result([])
@@ -123,7 +123,7 @@ class Writer:
         if self._idle:
             waits = self._idle.pop()
             if not waits.done():
-                # The task goes on after what this turn of the loop still brings.
+                # The task resumes after the rest of this loop iteration.
                 waits.set_result(None)
 
     # A lane: one connection, one call at a time -----------------------------------------------------------------------
@@ -145,7 +145,7 @@ class Writer:
             await lane.close()
 
     def _next(self) -> list[tuple[Entry, Batch]]:
-        """The next step of each session that has one, up to the bounds. These sessions are on their way then."""
+        """Take the next step of each ready session, up to the limits. These sessions are then no longer ready."""
         taken: list[tuple[Entry, Batch]] = []
         size = 0
         for session_id in self._ready:
@@ -181,7 +181,7 @@ class Writer:
             self._wake()
 
     async def _keep(self, lane: "Lane", entries: list[Entry]) -> None:
-        """Give each entry its outcome."""
+        """Set the outcome of each entry."""
         for attempt in range(TRIES):
             group = Group(self._launches)
             try:
@@ -195,8 +195,8 @@ class Writer:
             except psycopg.Error as error:
                 code = code_of(error)
                 if code in UNREACHABLE and attempt == 0:
-                    continue  # on another connection, maybe of another server
-                # Whoever holds a lock holds it for long: waiting once more would hold up all others once more.
+                    continue  # on a new connection, perhaps to another server
+                # After a lock timeout, don't wait for the lock again: that would delay everything else again.
                 if code in AGAIN and code != LOCKED and attempt < TRIES - 1:
                     continue
                 if code in UNREACHABLE or len(entries) == 1:
@@ -209,7 +209,8 @@ class Writer:
         await self._keep_each(lane, entries)
 
     async def _keep_each(self, lane: "Lane", entries: list[Entry]) -> None:
-        """One step may be to blame for its whole group (too large for the room that is left): the others get in."""
+        """Send each step alone. One step may have failed the whole group (too large for the free space, for example);
+        the others still succeed."""
         for entry in entries:
             entry.needs_launch = True
             group = Group(self._launches)
@@ -224,11 +225,11 @@ class Writer:
 
 
 class UnknownOutcome(StoreError):
-    """The connection was lost at the commit."""
+    """The connection was lost during the commit."""
 
 
 class Lane:
-    """A connection on which calls are made, one after the other."""
+    """A connection for sequential calls."""
 
     def __init__(self, connector: Connector, prepare: Prepare) -> None:
         self._connector = connector
@@ -241,8 +242,8 @@ class Lane:
             await connection.close()
 
     async def call(self, parameters: Sequence[bytes | None]) -> list[bytes | None]:
-        """Make the call and commit it. Raises StoreUnavailable or psycopg.Error if nothing was kept, and UnknownOutcome
-        if that is not known."""
+        """Make the call and commit it. Raises StoreUnavailable or psycopg.Error if nothing was stored, and
+        UnknownOutcome if that is unknown."""
         connection = await self._ready()
         results = await self._exchange(connection, parameters)
         failed = next((result for result in results if result.status == pq.ExecStatus.FATAL_ERROR), None)
@@ -251,12 +252,12 @@ class Lane:
         if pq.TransactionStatus(connection.pgconn.transaction_status) != pq.TransactionStatus.IDLE:
             await self.close()
         if failed is None or len(results) > 1:
-            # The rows came, so the call was over and its commit had begun.
+            # The rows arrived, so the call was finished and its commit had started.
             await self.close()
             raise UnknownOutcome(UNKNOWN)
         error = psycopg.errors.error_from_result(failed, encoding="utf-8")
         if not code_of(error) or code_of(error).startswith(LOST_CLASS):
-            # A pooler says this of a server that it has lost: that one may have committed.
+            # A pooler reports this for a server that it has lost, which may have committed.
             await self.close()
             raise UnknownOutcome(UNKNOWN) from error
         if code_of(error) in UNREACHABLE:
@@ -277,7 +278,8 @@ class Lane:
         return self._connection
 
     async def _exchange(self, connection: Connection, parameters: Sequence[bytes | None]) -> list[Any]:
-        """Not through a cursor, which hides whether the rows had come before a connection was lost."""
+        """Send the call and return the results. Not with a cursor: it hides whether the rows arrived before the
+        connection was lost."""
         pgconn = connection.pgconn
         try:
             pgconn.send_query_params(ONE_CALL, parameters, TYPES, FORMATS, pq.Format.BINARY)
@@ -296,7 +298,7 @@ class Lane:
 
 def _answer(entry: Entry, batch: Batch) -> None:
     if batch.future.done():
-        return  # whoever waited was cancelled
+        return  # the caller was cancelled
     if batch.entries:
         batch.future.set_result([each.outcome for each in batch.entries])
     elif isinstance(entry.outcome, Exception):
@@ -311,11 +313,11 @@ def _fail(entries: Sequence[Entry], error: Exception) -> None:
 
 
 def _size(step: Append) -> int:
-    """How many bytes a step takes until it is written, about."""
+    """Return the approximate size of a queued step in bytes."""
     size = STEP_BYTES + sum([len(draft.body) for draft in step.events])
-    if step.checkpoint is not None:
-        size += len(step.checkpoint.driver_state)
-        for line in step.checkpoint.pending_input:
+    if step.progress is not None:
+        size += len(step.progress.driver_state)
+        for line in step.progress.pending_input:
             size += len(line)
     if step.state is not None:
         size += len(step.state) + sum(len(turn.public) for turn in step.turns)

@@ -1,7 +1,7 @@
-"""What a store for several nodes must do besides what every store does (stores/base.py).
+"""The interface of a store for several nodes, in addition to what every store does (stores/base.py).
 
-Above: the parts of the runtime that know of other nodes. Below: PostgreSQL. A server on SQLite has none of this: it is
-the only node there is.
+Above: the parts of the runtime that deal with other nodes. Below: PostgreSQL. SQLite does not implement this: a server
+on SQLite is the only node.
 """
 
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from perdure.stores.base import Head, Owner, Store, Stored
 
 
 class News(Struct, frozen=True):
-    """A session's head, and its events after a position: all of them, or the first ones where they are many."""
+    """A session's head and its events after a position: all of them, or the first ones if there are many."""
 
     head: Head
     events: list[Stored]
@@ -25,7 +25,7 @@ class SlotTaker(NamedTuple):
 
 
 class Load(NamedTuple):
-    """How many sessions a node owns that have not ended, and in how many of them a turn runs."""
+    """How many sessions that have not ended a node owns, and how many of them have a running turn."""
 
     sessions: int
     running: int
@@ -33,73 +33,76 @@ class Load(NamedTuple):
 
 class SharedStore(Store, Protocol):
     async def epoch(self) -> int:
-        """The epoch of event ids. It rises when numbers may have been given twice: after a restore or a failover."""
+        """Return the epoch of event ids. It increases after a restore or a failover, when the database may assign
+        numbers that it has assigned before."""
         ...
 
     async def time(self) -> float:
-        """The database's clock, in seconds since 1970."""
+        """Return the time of the database's clock, in seconds since 1970."""
         ...
 
     # Nodes
 
     async def declare_dead(self, owner: Owner, heartbeat: int) -> bool:
-        """Mark a node dead if it is still this incarnation with this heartbeat; whether it is dead now."""
+        """Mark a node dead if it still has this incarnation and heartbeat. Returns whether it is dead now."""
         ...
 
     async def set_draining(self, node: str, draining: bool) -> bool:
-        """Whether there is such a node."""
+        """Return whether the node exists."""
         ...
 
     async def remove_node(self, node: str) -> bool:
-        """Forget a node: its sessions have no owner from then on, and a server that still runs as it must stop. Whether
-        there was such a node."""
+        """Remove a node and return whether it existed. Its sessions then have no owner, and a server still running as
+        this node must stop."""
         ...
 
     async def move(self, session_id: str, to: Owner, expect: int) -> bool:
-        """Make another node the owner, whoever is now, if nothing was decided after `expect`. The token rises."""
+        """Make another node the owner, regardless of the current one, if there is no decisive event after `expect`. The
+        fencing token increases."""
         ...
 
     async def abandoned(self, limit: int, *, node: str | None = None, skip: int = 0) -> list[str]:
-        """Sessions with a running turn (state `processing`) whose owner is dead or removed, or that have no owner; and
-        those of a node, which has to run them. Without the first `skip` ones."""
+        """Return sessions with a running turn (state `processing` or `waiting`) whose owner is dead, removed or not
+        set. With `node`: also that node's own sessions, which it has to run. Leaves out the first `skip`."""
         ...
 
     async def former_nodes(self, session_id: str) -> list[str]:
-        """Every node that has ever owned the session."""
+        """Return every node that has ever owned the session."""
         ...
 
     async def loads(self) -> dict[str, Load]:
-        """By node."""
+        """Return the load of each node."""
         ...
 
     # Following
 
     async def news(self, positions: Mapping[str, int], *, limit: int, max_bytes: int) -> dict[str, News]:
-        """For many sessions at once, in one round trip, what came after a position. `limit` and `max_bytes` bound the
-        events of each session; at least one is returned, if there is any. A session that does not exist is left out."""
+        """Return the events of many sessions after their positions, in one round trip. `limit` and `max_bytes` bound
+        the events of each session, but at least one is returned if there is any. Unknown sessions are left out."""
         ...
 
     async def document_marks(self) -> dict[str, int]:
-        """For each kind of documents a number that changes when one of them is put or removed."""
+        """Return a number for each kind of document. It changes whenever a document of that kind is put or removed."""
         ...
 
     # Slots of projects
 
     async def reserve_slot(self, project: str, session_id: str, limit: int, hold_s: float) -> list[SlotTaker]:
-        """Reserve one of a project's slots for a turn that is about to begin; empty if that succeeded, else who takes
-        them. A reservation ends with `free_slot`, or after `hold_s`; the turn itself takes a slot by `takes_slot`."""
+        """Reserve one of a project's slots for a turn that is about to begin. Returns an empty list on success, else
+        the sessions that occupy the slots. A reservation ends with `free_slot` or after `hold_s`; once the turn runs,
+        `takes_slot` holds the slot."""
         ...
 
     async def free_slot(self, project: str, session_id: str) -> None: ...
 
     async def slot_takers(self, project: str) -> list[SlotTaker]:
-        """The sessions whose turns take a slot (`takes_slot`), and those with a reservation."""
+        """Return the sessions whose turns occupy a slot (`takes_slot`), and those with a reservation."""
         ...
 
-    # Files that came with messages
+    # Files attached to messages
 
     async def put_file(self, session_id: str, name: str, data: bytes) -> None:
-        """They may be stored before their session is; `erase` removes them."""
+        """Store a file. Its session need not exist yet; `erase` deletes it with the session."""
         ...
 
     async def file(self, session_id: str, name: str) -> bytes | None: ...
@@ -109,10 +112,10 @@ class SharedStore(Store, Protocol):
     # Operation
 
     async def finish_rollout(self, format_version: int) -> None:
-        """Run the migrations that may run only when every living node writes at least this format."""
+        """Run the migrations that must wait until every living node writes at least this format."""
         ...
 
     async def inspect(self) -> list[str]:
-        """What is wrong with the database, in sentences for people: an old transaction that holds up the order of all
-        sessions, no autovacuum, a version that is not supported."""
+        """Return problems of the database, as sentences for people: an old transaction that delays the change feed of
+        all sessions, autovacuum turned off, an unsupported version."""
         ...

@@ -1,8 +1,8 @@
 """The SQLite store: the default, one file in the data directory.
 
 Above: the log and the engine, through the Store interface. Below: one writer thread (sqlite_writer.py) and a few reader
-threads (sqlite_reads.py, sqlite_search.py). Of all this, the event loop itself does only small commits that wait for no
-disk. It is for one machine: a second server that claims the same file fences the first.
+threads (sqlite_reads.py, sqlite_search.py). The event loop itself does only small commits that don't wait for the disk.
+This store is for one machine: a second server that claims the same file fences the first.
 """
 
 import asyncio
@@ -28,11 +28,11 @@ from perdure.stores import (
 )
 from perdure.stores.base import (
     Append,
-    Checkpoint,
     Head,
     JobRow,
     Joined,
     Kept,
+    LaunchProgress,
     Node,
     Owner,
     Page,
@@ -60,14 +60,14 @@ READER_THREADS = 2
 CACHED_STATEMENTS = 256
 WAL_KEEP_BYTES = 64 << 20
 WAL_MAX_PAGES = 16_000
-"""Where the writer itself checkpoints, if the checkpoints beside it could not keep up."""
+"""Size of the write-ahead log at which the writer checkpoints, if the checkpoint thread can't keep up."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
 class SqliteStore:
-    """See Store. With `durability` "normal" a commit survives a killed server, with "full" also a power cut."""
+    """See Store. A commit survives a killed server with `durability` "normal", and also a power cut with "full"."""
 
     is_shared = False
 
@@ -148,11 +148,11 @@ class SqliteStore:
     async def usage(self, query: UsageQuery) -> list[UsageGroup]:
         return await self._read(sqlite_usage.usage, query)
 
-    async def launches(self, launch_id: str | None = None, *, node: str | None = None) -> list[Checkpoint]:
+    async def launches(self, launch_id: str | None = None, *, node: str | None = None) -> list[LaunchProgress]:
         return await self._read(sqlite_reads.launches, launch_id, node)
 
-    async def given_twice(self) -> set[tuple[str, str]]:
-        return await self._read(sqlite_reads.given_twice)
+    async def issued_twice(self) -> set[tuple[str, str]]:
+        return await self._read(sqlite_reads.issued_twice)
 
     async def compact(self, session_id: str, generation: int, runs: list[Joined]) -> None:
         await self._writer.submit(lambda connection: sqlite_upkeep.compact(connection, session_id, generation, runs))
@@ -177,13 +177,13 @@ class SqliteStore:
                 if not await self._writer.submit(partial(sqlite_scrub.merge_index, first=number == 0)):
                     break
         except StoreDamaged as error:
-            # The rest is done all the same.
-            logger.warning("the search index is damaged, and may keep words of what was erased: %s", error)
+            # Do the rest anyway.
+            logger.warning("the search index is damaged and may still contain words of erased sessions: %s", error)
         if whole and not await self._writer.submit(sqlite_scrub.vacuum, plainly=True):
             limit_gib = sqlite_scrub.VACUUM_MAX_BYTES / (1 << 30)
             logger.warning(
-                "copies of what was erased may be left in %s: it is not rewritten automatically, as it has over %g "
-                "GiB. To remove them, stop the server and run: sqlite3 %s VACUUM",
+                "copies of erased data may remain in %s: the server does not rewrite files over %g GiB. "
+                "To remove them, stop the server and run: sqlite3 %s VACUUM",
                 *(self._path, limit_gib, self._path),
             )
         if not await self._writer.submit(sqlite_scrub.empty_log, plainly=True):
@@ -229,7 +229,7 @@ class SqliteStore:
         try:
             kept = await self._writer.append(step)
         except Conflict:
-            return None  # a step that expects nothing conflicts only where there is no session
+            return None  # without `expect`, the only conflict is a missing session
         return kept.token if kept.owner == owner else None
 
     async def release(self, session_id: str, token: int, expect: int, generation: int) -> bool:
@@ -302,9 +302,9 @@ class SqliteStore:
         return await asyncio.get_running_loop().run_in_executor(self._readers, ask)
 
     def _connect_writer(self) -> sqlite3.Connection:
-        # Conversations are private: the file is made for its owner alone, and its WAL gets the same mode.
+        # Conversations are private: only the user may read the file. SQLite creates the WAL with the same mode.
         os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
-        # The writer sees to it that two threads never use it at the same time.
+        # The writer makes sure that two threads never use it at the same time.
         connection = self._connect(check_same_thread=False)
         try:
             for setting in (
@@ -322,7 +322,7 @@ class SqliteStore:
         return connection
 
     def _reader(self) -> sqlite3.Connection:
-        """The connection of the reader thread that asks. Closed by whoever closes the store, in another thread."""
+        """Return the connection of the current reader thread. `close` closes it, from another thread."""
         connection: sqlite3.Connection | None = getattr(self._reader_of_thread, "connection", None)
         if connection is None:
             connection = self._connect(check_same_thread=False)

@@ -1,9 +1,9 @@
-"""Checkpoints: what was committed to the write-ahead log is carried into the database, beside the writer.
+"""Checkpoints: copy commits from the write-ahead log into the database, in parallel to the writer.
 
-Above: the writer (sqlite_writer.py) says now and then that it is time. Below: SQLite's passive checkpoint, through a
-connection and a thread of its own, since it waits for the disk: done by the writer, as SQLite does by itself, it held
-commits up for milliseconds, several times a second under load. It never blocks a commit and is never needed for one: if
-it fails, or can't keep up, the writer's own automatic checkpoint (a much larger limit) does what is left.
+Above: the writer (sqlite_writer.py) reports how much it writes. Below: SQLite's passive checkpoint, with its own
+connection and thread, because it waits for the disk. SQLite's default, a checkpoint by the writer, delayed commits by
+milliseconds several times a second under load. Commits never wait for this thread or depend on it: if it fails or can't
+keep up, the writer's automatic checkpoint (with a much higher limit) does the rest.
 """
 
 import logging
@@ -15,7 +15,7 @@ logger = logging.getLogger(__name__)
 
 DUE_PAGES = 5_000
 BEHIND_PAGES = 12_000
-"""As many pages may wait before a commit is thought to have to checkpoint itself."""
+"""With more pages than this in the log, assume that the next commit may have to checkpoint."""
 
 
 class Checkpoints:
@@ -31,19 +31,19 @@ class Checkpoints:
         self._thread.start()
 
     def written(self, pages: int) -> None:
-        """By a commit, about. Called by whoever writes."""
+        """Count the pages of a commit, approximately. Called by the writer."""
         self._pages += pages
         if self._pages - self._asked >= DUE_PAGES:
             self._asked = self._pages
             self._due.set()
 
     def hold_up(self) -> bool:
-        """Whether a commit may take long now: one is under way, which waits for the disk with the file locked, or the
-        write-ahead log has grown to where a commit may have to checkpoint itself."""
+        """Return whether a commit may take long now: either a checkpoint is running, which locks the file while it
+        waits for the disk, or the log is so long that the commit may have to checkpoint."""
         return self._is_under_way or self._pages - self._carried > BEHIND_PAGES
 
     def close(self) -> None:
-        """Waits for a checkpoint that is under way. Without a start before, nothing happens."""
+        """Wait for a running checkpoint. No-op if never started."""
         self._closing = True
         self._due.set()
         if self._thread.is_alive():
@@ -59,14 +59,14 @@ class Checkpoints:
                     return
                 pages = self._pages
                 try:
-                    # Only when it is first needed: a server at rest has no use for it.
+                    # Connect lazily: an idle server never needs it.
                     connection = connection or self._connect()
                     self._is_under_way = True
                     _, logged, carried = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
-                    # What a reader still needs stays in the log.
+                    # Pages that a reader still needs stay in the log.
                     self._carried = pages - (logged - carried)
                 except sqlite3.Error as error:
-                    logger.warning("the write-ahead log was not checkpointed: %s", error)
+                    logger.warning("could not checkpoint the write-ahead log; will retry: %s", error)
                 finally:
                     self._is_under_way = False
         finally:

@@ -1,7 +1,7 @@
-"""The steps that come most often, written with as little work as they allow: an agent goes on with its text.
+"""A fast path for the most common steps: deltas, in which an agent continues its text.
 
-Above: the writer (sqlite_writer.py), which gives anything else to a Group. Below: SQLite. Such a step has only pieces
-of text and how far the launch was read for them, and nothing in it can be rejected. What makes it one is all here.
+Above: the writer (sqlite_writer.py), which hands all other steps to a Group. Below: SQLite. A delta step has only
+pieces of text and the launch's new offset, and nothing in it can be rejected. `_is_plain` defines it.
 """
 
 import sqlite3
@@ -14,11 +14,11 @@ from perdure.stores.launch_rows import only_offset_differs
 from perdure.stores.sqlite_group import EVENTS, CachedHead, Known, Row
 
 ALONE_ROWS = 8
-"""As many can be one statement that needs no transaction around it."""
+"""Up to this many rows are written as a single statement, without an explicit transaction."""
 
 
 def write_deltas(connection: sqlite3.Connection, known: Known, steps: Sequence[Append]) -> list[Kept] | None:
-    """Put these steps into the open transaction; None, and nothing is done, if one of them is not as described."""
+    """Write these steps in the open transaction. Returns None, with nothing written, if one is not a delta step."""
     count = _count(known, steps)
     if not count:
         return None
@@ -27,8 +27,8 @@ def write_deltas(connection: sqlite3.Connection, known: Known, steps: Sequence[A
 
 
 def commit_deltas(connection: sqlite3.Connection, known: Known, steps: Sequence[Append]) -> list[Kept] | None:
-    """The same as a transaction of one statement, which begins, checks who owns the store, writes and commits. None,
-    and nothing is done, also if there are more rows than fit one, or if somebody else has claimed the store."""
+    """Like `write_deltas`, as a single statement that also checks the store's owner and commits. Also returns None,
+    with nothing written, if there are too many rows, or if another server has claimed the store."""
     count = _count(known, steps)
     if not 0 < count <= ALONE_ROWS or not known.has_positions(count):
         return None
@@ -40,11 +40,11 @@ def commit_deltas(connection: sqlite3.Connection, known: Known, steps: Sequence[
 @cache
 def _alone(count: int) -> str:
     rows = ",".join([f"({','.join('?' * EVENTS.width)})"] * count)
-    return f"{EVENTS.begin} SELECT * FROM (VALUES {rows}) WHERE (SELECT generation FROM meta) = ?"  # noqa: S608  our own
+    return f"{EVENTS.begin} SELECT * FROM (VALUES {rows}) WHERE (SELECT generation FROM meta) = ?"  # noqa: S608  constant
 
 
 def _count(known: Known, steps: Sequence[Append]) -> int:
-    """How many events they have; 0 if one is not as described, or if two are of one session."""
+    """Return the number of events; 0 if one is not a delta step, or if two belong to the same session."""
     if len(steps) > 1 and len({step.session_id for step in steps}) < len(steps):
         return 0
     count = 0
@@ -57,7 +57,7 @@ def _count(known: Known, steps: Sequence[Append]) -> int:
 
 
 def _is_plain(step: Append, head: CachedHead) -> bool:
-    if step.checkpoint is None or head.launch is None or not only_offset_differs(step.checkpoint, head.launch):
+    if step.progress is None or head.launch is None or not only_offset_differs(step.progress, head.launch):
         return False
     if step.token != head.token or step.expect != head.decided_seq or not step.events:
         return False
@@ -66,30 +66,30 @@ def _is_plain(step: Append, head: CachedHead) -> bool:
     for draft in step.events:
         if draft.decisive:
             return False
-    return not (step.turns or step.phrases or step.given or step.records)
+    return not (step.turns or step.phrases or step.issued or step.records)
 
 
 def _rows(known: Known, steps: Sequence[Append], position: int) -> list[Row]:
     rows: list[Row] = []
     for step in steps:
-        head, checkpoint = known.heads[step.session_id], step.checkpoint
-        assert checkpoint is not None
+        head, progress = known.heads[step.session_id], step.progress
+        assert progress is not None
         seq, last = head.last_seq, head.last_seq + len(step.events)
         for draft in step.events:
             seq += 1
-            offset = checkpoint.offset if seq == last else None
+            offset = progress.offset if seq == last else None
             rows.append((position, head.key, seq, draft.type, draft.turn, 0, draft.body, offset))
             position += 1
     return rows
 
 
 def _kept(known: Known, steps: Sequence[Append]) -> list[Kept]:
-    """They are written: what is known of their sessions moves."""
+    """Update the cached heads after the steps were written."""
     kept = []
     for step in steps:
-        head, checkpoint = known.heads[step.session_id], step.checkpoint
-        assert checkpoint is not None
+        head, progress = known.heads[step.session_id], step.progress
+        assert progress is not None
         kept.append(Kept(head.last_seq + 1, head.token, head.owner))
         head.last_seq += len(step.events)
-        head.launch_offset = checkpoint.offset
+        head.launch_offset = progress.offset
     return kept

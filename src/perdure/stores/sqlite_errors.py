@@ -1,7 +1,7 @@
-"""SQLite's errors in the store's words.
+"""Translation of SQLite's errors into the store's.
 
-Above: the writer and the readers. Below: SQLite's codes. A row that does not have its shape is damage, as a page is:
-our own code wrote every row, so a value of another type or JSON that ends early was changed by something else.
+Above: the writer and the readers. Below: SQLite's error codes. A malformed row counts as damage, like a malformed page:
+Perdure wrote every row correctly, so something else must have changed it.
 """
 
 import os
@@ -13,19 +13,19 @@ import msgspec
 from perdure.core.errors import StoreDamaged, StoreError, StoreFull, StoreLocked
 
 DISK_FULL_BYTES = 1 << 20
-"""With less room than this, an input/output error means that the disk is full."""
+"""With less free space than this, treat an I/O error as a full disk."""
 
-# What our own code raises when it reads a row that is not as it was written.
+# What our code raises when it reads a malformed row.
 MISSHAPEN = (msgspec.MsgspecError, TypeError, ValueError, LookupError)
 _NOT_TEXT = "Could not decode to UTF-8"
 
 
 def told(error: Exception, path: Path) -> Exception:
-    """The error in the store's words; one that is not about what is stored stays as it is."""
+    """Translate an error of SQLite; return any other error unchanged."""
     if not isinstance(error, sqlite3.Error):
         return error
     if is_full(error, path):
-        made: StoreError = StoreFull(f"There is no room left for {path}; nothing was written. Free some space.")
+        made: StoreError = StoreFull(f"The disk is full; nothing was written to {path}. Free some space.")
     elif code_of(error) == sqlite3.SQLITE_BUSY:
         made = StoreLocked(f"{path}: {error}")
     elif code_of(error) in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB) or _NOT_TEXT in str(error):
@@ -37,9 +37,9 @@ def told(error: Exception, path: Path) -> Exception:
 
 
 def misread(error: Exception, path: Path) -> Exception:
-    """The same for what was read: there, a value that does not fit is damage too."""
+    """Translate an error of a read, where a malformed value counts as damage too."""
     if isinstance(error, MISSHAPEN):
-        return StoreDamaged(f"{path} has a row that can't be read ({type(error).__name__}: {error})")
+        return StoreDamaged(f"{path} has an unreadable row ({type(error).__name__}: {error})")
     return told(error, path)
 
 
@@ -49,7 +49,7 @@ def is_full(error: sqlite3.Error, path: Path) -> bool:
 
 
 def code_of(error: sqlite3.Error) -> int:
-    """Without the details in the upper bits. Errors of the Python layer have none."""
+    """Return the primary error code, without the extended bits. Errors of the Python layer have no code: 0."""
     return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF
 
 

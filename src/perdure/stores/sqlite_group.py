@@ -1,10 +1,10 @@
-"""A group of steps that share one commit: checked one by one, written together.
+"""Group commit: steps are checked one by one and written together.
 
-Above: the writer (sqlite_writer.py) opens the transaction and commits it. Below: SQLite. A step that must not
-be kept is refused before anything of it is taken in, so it does not hurt the others. Nothing here commits.
+Above: the writer (sqlite_writer.py) opens the transaction and commits it. Below: SQLite. A step is rejected before any
+part of it is added to the group, so it does not affect the others. Nothing here commits.
 
-Each call into SQLite gives the interpreter lock away and has to wait for it again; while the event loop is busy that
-is most of the cost. So rows are written with few statements of many rows, not with one statement per row.
+Each call into SQLite releases the GIL and has to wait for it again; while the event loop is busy, that is most of the
+cost. So rows are written with few statements of many rows, not with one statement per row.
 """
 
 import sqlite3
@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Struct
 
 from perdure.core.errors import Conflict, Fenced, NotOwner, StoreDamaged, StoreError
-from perdure.stores.base import Append, Checkpoint, Draft, Given, Kept, Listed, Owner, Phrase, Receipt
+from perdure.stores.base import Append, Draft, IssuedNativeSession, Kept, LaunchProgress, Listed, Owner, Phrase, Receipt
 from perdure.stores.launch_rows import only_offset_differs
 from perdure.stores.sqlite_owners import (
     DECIDED_SEQ,
@@ -31,7 +31,7 @@ from perdure.stores.sqlite_owners import (
 )
 
 ROWS_MAX = 256
-"""Rows of one statement; a power of two, so that few statements serve every number of rows."""
+"""Rows per statement. Statements have powers of two rows, so that a few cached statements cover any number of rows."""
 HEADS_MAX = 10_000
 POSITIONS_AT_ONCE = 10_000
 
@@ -39,22 +39,23 @@ Row = tuple[Any, ...]
 
 
 class CachedHead(Struct):
-    """A session's head as the writer remembers it, so that a delta is checked without asking the database."""
+    """The writer's cached copy of a session's head, to check deltas without a query."""
 
     key: int
     last_seq: int
     decided_seq: int
     owner: Owner | None = None
     token: int = 0
-    launch: Checkpoint | None = None
-    """The session's launch whose row was written last, as it was; None if that is not known."""
+    launch: LaunchProgress | None = None
+    """The launch row of this session that was written last; None if unknown."""
     launch_offset: int = 0
-    """How far it has come. Its row may not say so yet, but its last event does; all other rows are complete."""
+    """Current offset of that launch. Its row may be behind, but its last event has the offset. All other launch rows
+    are up to date."""
 
 
 class Known:
-    """What the writer remembers of the database while it alone writes: the heads of sessions, and which positions are
-    still free. After a commit that failed it is forgotten."""
+    """The writer's cache, valid while no other server writes: the heads of sessions, and the next free position. A
+    failed commit invalidates it."""
 
     def __init__(self) -> None:
         self.heads: dict[str, CachedHead] = {}
@@ -66,13 +67,13 @@ class Known:
         self.generation = -1
 
     def refresh(self, connection: sqlite3.Connection) -> None:
-        """At the beginning of each transaction: another server may have written since."""
+        """Call at the start of each transaction: another server may have written since."""
         generation = read_generation(connection)
         if generation != self.generation:
             self.forget()
             reserved, last = connection.execute(_POSITIONS).fetchone()
             if not is_count(reserved):
-                # It was damaged: beyond all that may have been reserved and used, and erased since.
+                # Damaged. Skip any positions that may have been reserved, used and erased.
                 reserved = (last or 0) + POSITIONS_AT_ONCE
             self._next = self._reserved = max(reserved, last or 0) + 1
             self.generation = generation
@@ -80,12 +81,12 @@ class Known:
             self.heads.clear()
 
     def has_positions(self, wanted: int) -> bool:
-        """Whether so many are reserved already."""
+        """Return whether this many positions are already reserved."""
         return self._next + wanted <= self._reserved
 
     def positions(self, connection: sqlite3.Connection, wanted: int) -> range:
-        """The next positions. Never the same again: not after an erasure, and not after a restart, which leaves out
-        those that were reserved and not used."""
+        """Return the next positions. None is ever reused: not after an erasure, and not after a restart, which skips
+        positions that were reserved but not used."""
         first, self._next = self._next, self._next + wanted
         if self._next > self._reserved:
             self._reserved = self._next + POSITIONS_AT_ONCE
@@ -94,11 +95,11 @@ class Known:
 
 
 _NOWHERE = CachedHead(0, 0, 0)
-"""Of a session that does not exist. Never changed; no row has the key 0."""
+"""The head of a session that does not exist. Never modified; no row has the key 0."""
 
 
 class Table(Struct, frozen=True):
-    """An insert of any number of rows."""
+    """A multi-row insert."""
 
     begin: str
     width: int
@@ -118,7 +119,7 @@ def _statement(table: Table, count: int) -> str:
     return f"{table.begin} VALUES {','.join([row] * count)} {table.end}"
 
 
-# A failure ends the transaction anyway. With the default, ABORT, SQLite copies each page it touches to a file first.
+# A failure ends the transaction anyway. The default, ABORT, makes SQLite copy each page it touches to a file first.
 EVENTS = Table(
     "INSERT OR ROLLBACK INTO events (position, session_key, seq, type, turn, decisive, body, output_offset)", 8
 )
@@ -142,10 +143,10 @@ _LAUNCHES = Table(
 )
 
 _GENERATION = "SELECT generation FROM meta"
-_POSITIONS = f"SELECT {number('positions')}, (SELECT MAX(position) FROM events) FROM meta"  # noqa: S608  our own words
+_POSITIONS = f"SELECT {number('positions')}, (SELECT MAX(position) FROM events) FROM meta"  # noqa: S608  no user input
 _RESERVE = "UPDATE meta SET positions = ?"
 _OUTDATE = "UPDATE launches SET written_seq = ? WHERE session_key = ?"
-# Of the launch that was written last, unless it is this one.
+# Updates the row of the launch that was written last, unless it is this one.
 _COMPLETE = """
     UPDATE launches SET offset = COALESCE((
         SELECT output_offset FROM events WHERE events.session_key = launches.session_key
@@ -155,7 +156,7 @@ _COMPLETE = """
         AND written_seq = (SELECT MAX(written_seq) FROM launches WHERE session_key = ?1)"""
 _HEAD = f"""
     SELECT session_key, {LAST_SEQ}, {DECIDED_SEQ}, {OWNERSHIP}
-    FROM sessions LEFT JOIN heads USING (session_key) WHERE session_id = ?"""  # noqa: S608  our own words
+    FROM sessions LEFT JOIN heads USING (session_key) WHERE session_id = ?"""  # noqa: S608  no user input
 _RECEIPT = "SELECT 1 FROM receipts WHERE session_key = ? AND message_id = ?"
 _CREATE = """
     INSERT INTO sessions (project, agent, workdir, state, status, title, labels, archived, parent, last_active_at,
@@ -166,8 +167,8 @@ _LIST = """
         archived = ?, parent = ?, last_active_at = ?, public = ?, due_at = ?
     WHERE session_key = ?"""
 _HIDE = "UPDATE turns SET visible = 0 WHERE session_key = ? AND turn BETWEEN ? AND ?"
-# The same id once more is given twice, whoever it is given to; whoever had it before has it with others from now on.
-_GIVE = """
+# Issuing an id again sets `twice`, even for the same session, and for every earlier holder of the id.
+_ISSUE = """
     INSERT INTO natives (program, native_session_id, session_key, agent, twice) VALUES (?, ?, ?, ?, 0)
     ON CONFLICT DO UPDATE SET twice = 1"""
 _TWICE = """
@@ -181,7 +182,7 @@ _pack = msgspec.msgpack.Encoder().encode
 def read_generation(connection: sqlite3.Connection) -> int:
     row = connection.execute(_GENERATION).fetchone()
     if row is None or not isinstance(row[0], int):
-        raise StoreDamaged("the table meta has lost who owns the database")
+        raise StoreDamaged("the table meta has no valid generation")
     return row[0]
 
 
@@ -191,7 +192,7 @@ def check_generation(given: int, current: int) -> None:
 
 
 def find_head(connection: sqlite3.Connection, session_id: str) -> CachedHead | None:
-    """Raises StoreDamaged if it can't be read."""
+    """Raises StoreDamaged if the head is unreadable."""
     row = connection.execute(_HEAD, (session_id,)).fetchone()
     return None if row is None else CachedHead(row[0], count(row[1]), count(row[2]), *ownership(*row[3:]))
 
@@ -201,8 +202,7 @@ def write_owner(connection: sqlite3.Connection, key: int, owner: Owner | None, t
 
 
 class Group:
-    """Steps that were taken in and wait to be written. What is `known` moves as steps are taken: after a failed commit
-    it has to be forgotten."""
+    """Checked steps to be written. Taking a step updates `known`: after a failed commit, call its `forget`."""
 
     def __init__(self, connection: sqlite3.Connection, known: Known) -> None:
         self._connection = connection
@@ -219,12 +219,12 @@ class Group:
         self._launches: dict[tuple[str, int], Row] = {}
         self._gone: set[tuple[str, int]] = set()
         self._phrases: list[tuple[int, Phrase]] = []
-        self._given: list[tuple[int, Given]] = []
+        self._issued: list[tuple[int, IssuedNativeSession]] = []
         self._owners: dict[int, Row] = {}
 
     def take(self, step: Append) -> Kept:
-        """Check a step and take it in. Raises Conflict, Fenced, NotOwner or StoreError, and then nothing of it was
-        taken."""
+        """Check a step and add it to the group. If this raises Conflict, Fenced, NotOwner or StoreError, nothing of the
+        step was added."""
         check_generation(step.generation, self._known.generation)
         head = self._heads.get(step.session_id) or self._find(step.session_id)
         self._check(step, head)
@@ -234,7 +234,7 @@ class Group:
             self._claim(step.claim, head)
         first = head.last_seq + 1 if step.events else head.last_seq
         decided = head.decided_seq
-        offset = self._checkpoint(head, step.checkpoint, len(step.events)) if step.checkpoint is not None else None
+        offset = self._store_progress(head, step.progress, len(step.events)) if step.progress is not None else None
         self._add_events(head, step.events, offset)
         if step.state is not None or head.decided_seq != decided:
             state = step.state if step.state is not None else self._decided.get(head.key, (None, 0))[0]
@@ -257,12 +257,12 @@ class Group:
             self._receipts[head.key, receipt.message_id] = row
         for phrase in step.phrases:
             self._phrases.append((head.key, phrase))
-        for given in step.given:
-            self._given.append((head.key, given))
+        for native in step.issued:
+            self._issued.append((head.key, native))
         return Kept(first, head.token, head.owner)
 
     def write(self) -> None:
-        """Put everything into the open transaction."""
+        """Write everything in the open transaction."""
         connection = self._connection
         if self._events:
             EVENTS.write(connection, self._events)
@@ -285,16 +285,16 @@ class Group:
                 connection.executemany("DELETE FROM turn_records WHERE session_key = ? AND turn = ?", gone)
             _RECORDS.write(connection, [row for row in self._records.values() if row is not None])
         if self._hidden:
-            # After the rows: a turn that is hidden is never written again, whatever is in the same group.
+            # After the turns: hiding a turn overrides a write of it in the same group.
             connection.executemany(_HIDE, self._hidden)
         if self._receipts:
             _RECEIPTS.write(connection, list(self._receipts.values()))
         if self._phrases:
             _write_phrases(connection, self._phrases)
-        for key, given in self._given:
-            native = (given.program, given.native_session_id)
-            connection.execute(_GIVE, (*native, key, given.agent))
-            connection.execute(_TWICE, native)
+        for key, native in self._issued:
+            native_id = (native.program, native.native_session_id)
+            connection.execute(_ISSUE, (*native_id, key, native.agent))
+            connection.execute(_TWICE, native_id)
 
     def _find(self, session_id: str) -> CachedHead:
         head = find_head(self._connection, session_id)
@@ -309,22 +309,22 @@ class Group:
             self._owners[head.key] = _owner_row(head.key, head.owner, head.token)
 
     def _check_claim(self, step: Append, head: CachedHead) -> None:
-        """A step that gives the token too stands or falls with its claim."""
+        """Reject a step with both a token and a claim if the claim fails."""
         assert step.claim is not None
         if step.token is not None and not may_be_taken(self._connection, head.owner, step.claim):
             assert head.owner is not None
             raise NotOwner(f"session {step.session_id} belongs to {head.owner.node}, which is alive")
 
     def _check(self, step: Append, head: CachedHead) -> None:
-        # First: an owner that was replaced must stop, not read and try again.
+        # Check this first: a replaced owner must stop, not read and retry.
         if step.token is not None and step.token != head.token:
             if head is _NOWHERE:
                 raise Conflict(f"there is no session {step.session_id}")
-            raise NotOwner(f"session {step.session_id} has the fencing token {head.token}, not {step.token}")
+            raise NotOwner(f"session {step.session_id}: the fencing token is {head.token}, not {step.token}")
         if step.expect is not None and step.expect != head.decided_seq:
-            raise Conflict(f"session {step.session_id} was decided up to {head.decided_seq}, not {step.expect}")
+            raise Conflict(f"session {step.session_id}: last decisive event is {head.decided_seq}, not {step.expect}")
         if step.expect_last is not None and step.expect_last != head.last_seq:
-            raise Conflict(f"the log of session {step.session_id} ends with {head.last_seq}, not {step.expect_last}")
+            raise Conflict(f"session {step.session_id}: last event is {head.last_seq}, not {step.expect_last}")
         if step.claim is not None:
             self._check_claim(step, head)
         if step.receipt is not None:
@@ -333,14 +333,14 @@ class Group:
             if step.expect is None:
                 raise Conflict(f"there is no session {step.session_id}")
             if step.state is None or step.listed is None:
-                raise StoreError("a session's first step needs its state and what lists show of it")
+                raise StoreError("the first step of a session needs `state` and `listed`")
 
     def _check_receipt(self, receipt: Receipt, head: CachedHead, events: int) -> None:
         if receipt.event is not None and not 0 <= receipt.event < events:
-            raise StoreError(f"the step has no event {receipt.event} that could have taken the message")
+            raise StoreError(f"the receipt refers to event {receipt.event}, but the step has {events} events")
         key = (head.key, receipt.message_id)
         if key in self._receipts or self._connection.execute(_RECEIPT, key).fetchone() is not None:
-            raise Conflict(f"message {receipt.message_id} was already taken")
+            raise Conflict(f"message {receipt.message_id} was already accepted")
 
     def _create(self, step: Append) -> CachedHead:
         assert step.listed is not None
@@ -371,27 +371,28 @@ class Group:
             )
         head.last_seq = last
 
-    def _checkpoint(self, head: CachedHead, checkpoint: Checkpoint, events: int) -> int | None:
-        """Take a launch's row in, unless only its offset is new: that is returned, to be written with the events."""
-        launch = (checkpoint.launch_id, head.key)
-        if checkpoint.phase == "gone":
-            self._complete_others(head, checkpoint.launch_id)
+    def _store_progress(self, head: CachedHead, progress: LaunchProgress, events: int) -> int | None:
+        """Add a launch row to the group. If only its offset changed, return the offset instead: it is written with the
+        events."""
+        launch = (progress.launch_id, head.key)
+        if progress.phase == "gone":
+            self._complete_others(head, progress.launch_id)
             self._launches.pop(launch, None)
             self._gone.add(launch)
             self._outdate_offsets(head)
             return None
-        if events and head.launch is not None and only_offset_differs(checkpoint, head.launch):
-            head.launch_offset = checkpoint.offset
-            return checkpoint.offset
-        self._complete_others(head, checkpoint.launch_id)
+        if events and head.launch is not None and only_offset_differs(progress, head.launch):
+            head.launch_offset = progress.offset
+            return progress.offset
+        self._complete_others(head, progress.launch_id)
         self._gone.discard(launch)
-        self._launches[launch] = _launch_row(head.key, checkpoint, checkpoint.offset, head.last_seq + events)
-        # Without events another launch's row may have the same `written_seq`, and would get this one's offsets.
-        head.launch, head.launch_offset = checkpoint if events else None, checkpoint.offset
+        self._launches[launch] = _launch_row(head.key, progress, progress.offset, head.last_seq + events)
+        # Without events, another launch row may have the same `written_seq` and would receive this launch's offsets.
+        head.launch, head.launch_offset = progress if events else None, progress.offset
         return None
 
     def _outdate_offsets(self, head: CachedHead) -> None:
-        """A launch is gone: what it left beside events is nobody's, and all other rows are complete."""
+        """After a launch is gone, ignore the offsets it stored with events. All other launch rows are up to date."""
         head.launch = None
         self._connection.execute(_OUTDATE, (head.last_seq, head.key))
         for launch, row in self._launches.items():
@@ -399,7 +400,7 @@ class Group:
                 self._launches[launch] = (*row[:-1], head.last_seq)
 
     def _complete_others(self, head: CachedHead, launch_id: str) -> None:
-        """Another launch is about to be the session's last one to be written."""
+        """Bring the previously written launch row up to date, because another launch is written next."""
         if head.launch is None:
             self._connection.execute(_COMPLETE, (head.key, launch_id))
         elif (other := head.launch).launch_id != launch_id:
@@ -407,17 +408,17 @@ class Group:
             self._launches[other.launch_id, head.key] = row
 
 
-def _launch_row(key: int, checkpoint: Checkpoint, offset: int, written_seq: int) -> Row:
+def _launch_row(key: int, progress: LaunchProgress, offset: int, written_seq: int) -> Row:
     return (
-        checkpoint.launch_id,
+        progress.launch_id,
         key,
-        checkpoint.agent,
-        checkpoint.driver,
-        checkpoint.phase,
-        checkpoint.performed_seq,
-        checkpoint.input_total,
-        _pack(checkpoint.pending_input),
-        checkpoint.driver_state,
+        progress.agent,
+        progress.driver,
+        progress.phase,
+        progress.performed_seq,
+        progress.input_total,
+        _pack(progress.pending_input),
+        progress.driver_state,
         offset,
         written_seq,
     )

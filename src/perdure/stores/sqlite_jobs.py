@@ -1,7 +1,7 @@
 """Scheduled jobs and their runs.
 
-Above: SqliteStore. Below: the tables `jobs` and `job_runs`. Columns hold what the store looks for; bodies are the
-runtime's own.
+Above: SqliteStore. Below: the tables `jobs` and `job_runs`. Columns hold what the store queries; only the runtime reads
+the bodies.
 """
 
 import logging
@@ -21,15 +21,15 @@ _RUN = f"""
     CAST(job_id AS BLOB), CAST(run_id AS BLOB), {number("due_at")}, {number("is_open")}, CAST(session_id AS BLOB),
     CAST(body AS BLOB), CAST(detail AS BLOB)"""
 _SAID = "CAST(message AS BLOB), CAST(result AS BLOB)"
-_JOBS = f"SELECT {_JOB} FROM jobs ORDER BY job_id"  # noqa: S608  our own words
-_ONE = f"SELECT {_JOB} FROM jobs WHERE job_id = ?"  # noqa: S608  our own words
-_DUE = f"SELECT {_JOB} FROM jobs WHERE start_at IS NOT NULL ORDER BY start_at LIMIT ?"  # noqa: S608  our own words
-_OPEN = f"SELECT {_RUN}, {_SAID} FROM job_runs WHERE is_open = 1"  # noqa: S608  our own words
+_JOBS = f"SELECT {_JOB} FROM jobs ORDER BY job_id"  # noqa: S608  no user input
+_ONE = f"SELECT {_JOB} FROM jobs WHERE job_id = ?"  # noqa: S608  no user input
+_DUE = f"SELECT {_JOB} FROM jobs WHERE start_at IS NOT NULL ORDER BY start_at LIMIT ?"  # noqa: S608  no user input
+_OPEN = f"SELECT {_RUN}, {_SAID} FROM job_runs WHERE is_open = 1"  # noqa: S608  no user input
 _RUNS = f"""
     SELECT {_RUN} FROM job_runs WHERE job_id = ?1 AND (?2 IS NULL OR (due_at, run_id) < (?2, ?3))
         AND (NOT ?5 OR session_id IS NOT NULL)
-    ORDER BY due_at DESC, run_id DESC LIMIT ?4"""  # noqa: S608  our own words
-_RUN_OF = f"SELECT {_RUN}, {_SAID} FROM job_runs WHERE job_id = ? AND run_id = ?"  # noqa: S608  our own words
+    ORDER BY due_at DESC, run_id DESC LIMIT ?4"""  # noqa: S608  no user input
+_RUN_OF = f"SELECT {_RUN}, {_SAID} FROM job_runs WHERE job_id = ? AND run_id = ?"  # noqa: S608  no user input
 _REVISION = "SELECT revision FROM jobs WHERE job_id = ?"
 _PUT = "INSERT OR REPLACE INTO jobs (job_id, revision, start_at, body) VALUES (?, ?, ?, ?)"
 _NEW = """
@@ -58,7 +58,7 @@ def put_job(
     check_generation(generation, read_generation(connection))
     found = connection.execute(_REVISION, (row.job_id,)).fetchone()
     if (None if found is None else found[0]) != expect:
-        raise Conflict(f"job {row.job_id} was changed by somebody else")
+        raise Conflict(f"job {row.job_id} was changed in the meantime")
     connection.execute(_PUT, (row.job_id, row.revision, row.start_at, row.body))
     connection.executemany(_NEW, map(_values, new))
     connection.executemany(_CHANGED, map(_values, changed))
@@ -77,7 +77,8 @@ def trim_runs(connection: sqlite3.Connection, job_id: str, keep: int, generation
 
 
 def forget_session(connection: sqlite3.Connection, session_id: str) -> None:
-    """What a run keeps of a session that is erased. A decision that has read it conflicts, and reads again."""
+    """Clear what runs store about an erased session. Bumps the revision, so that a concurrent decision conflicts and
+    reads again."""
     connection.execute(_TOUCH, (session_id,))
     connection.execute(_FORGET, (session_id,))
 
@@ -119,20 +120,20 @@ def _values(row: RunRow) -> tuple[Any, ...]:
 
 
 def _readable(made: Any, rows: Any) -> list[Any]:
-    """Without those that can't be read."""
+    """Convert rows, and skip unreadable ones."""
     found = []
     for row in rows.fetchall():
         try:
             found.append(made(row))
         except StoreDamaged as error:
-            logger.warning("job %r has a row that can't be read and is left out: %s", row[0], error)
+            logger.warning("job %r: skipping an unreadable row: %s", row[0], error)
     return found
 
 
 def _job(row: tuple[Any, ...]) -> JobRow:
     job_id, revision, start_at, body = row
     if start_at is not None and not is_count(start_at):
-        raise StoreDamaged(f"a job starts at {start_at!r}")
+        raise StoreDamaged(f"invalid start time of a job: {start_at!r}")
     return JobRow(name_of(job_id), count(revision), start_at, body)
 
 

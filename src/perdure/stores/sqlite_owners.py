@@ -1,10 +1,10 @@
-"""Nodes, and who owns which session.
+"""Nodes, and which node owns which session.
 
-Above: SqliteStore, for what nodes ask; the group (sqlite_group.py), for claims inside of a step. Below: the tables
-`nodes` and `heads`. The file admits one server at a time, so a node that joins marks all others dead. That others
-stopped beating is for the runtime to notice, not for the store.
+Above: SqliteStore, for requests of nodes; the group commit (sqlite_group.py), for claims inside a step. Below: the
+tables `nodes` and `heads`. The file admits one server at a time, so a node that joins marks all others dead. Detecting
+missed heartbeats is the runtime's job, not the store's.
 
-A value that can't be right is damage of one session or one node: whoever reads many rows leaves that one out.
+An impossible value is damage to one session or one node; functions that read many rows skip that row.
 """
 
 import sqlite3
@@ -18,27 +18,27 @@ from perdure.stores.base import MAX_COUNT, Head, Node, Owner
 
 
 def number(expression: str) -> str:
-    """A text that is not UTF-8 would make the whole query fail: where a number belongs, a text is read as b""."""
+    """SQL for a number column that reads a text value as b"". A text that is not UTF-8 would fail the whole query."""
     return f"CASE typeof({expression}) WHEN 'text' THEN X'' ELSE {expression} END"
 
 
 OWNERSHIP = f"CAST(heads.owner AS BLOB), {number('heads.incarnation')}, {number('heads.fencing_token')}"
 LAST_SEQ = f"""
-    COALESCE((SELECT {number("MAX(seq)")} FROM events WHERE events.session_key = sessions.session_key), 0)"""  # noqa: S608  our own words
+    COALESCE((SELECT {number("MAX(seq)")} FROM events WHERE events.session_key = sessions.session_key), 0)"""  # noqa: S608  no user input
 DECIDED_SEQ = number("decided_seq")
 _HEADS = f"""
     SELECT session_id, {LAST_SEQ}, {DECIDED_SEQ}, {OWNERSHIP}
     FROM sessions LEFT JOIN heads USING (session_key)
-    WHERE session_id IN (SELECT value FROM json_each(?))"""  # noqa: S608  our own words
-# A node that restarts keeps its sessions: whatever its incarnation, it is alive until it is marked dead.
+    WHERE session_id IN (SELECT value FROM json_each(?))"""  # noqa: S608  no user input
+# A node keeps its sessions across a restart: it is alive until it is marked dead, whatever its incarnation.
 _LIVING = "SELECT 1 FROM nodes WHERE node = ? AND dead = 0"
 _NODES = f"""
     SELECT CAST(node AS BLOB), {number("incarnation")}, {number("heartbeat")}, {number("dead")}, CAST(about AS BLOB)
-    FROM nodes ORDER BY node"""  # noqa: S608  our own words
+    FROM nodes ORDER BY node"""  # noqa: S608  no user input
 _LIVES = """
     SELECT incarnation FROM nodes WHERE node = ?1 AND typeof(incarnation) = 'integer'
     UNION ALL SELECT incarnation FROM heads WHERE owner = ?1 AND typeof(incarnation) = 'integer'"""
-# The counter goes on from where the last life left it, so that whoever watches it sees a change.
+# The counter continues from the previous incarnation, so that other nodes always see it change.
 _JOIN = """
     INSERT INTO nodes (node, incarnation, heartbeat, dead, about) VALUES (?, ?, 0, 0, ?)
     ON CONFLICT (node) DO UPDATE SET incarnation = excluded.incarnation, dead = 0, about = excluded.about,
@@ -55,18 +55,18 @@ _DUE = "SELECT CAST(session_id AS BLOB) FROM sessions WHERE due_at <= ? ORDER BY
 
 
 def ownership(owner: Any, incarnation: Any, token: Any) -> tuple[Owner | None, int]:
-    """Who owns a session, from the columns OWNERSHIP, and its fencing token. Raises StoreDamaged."""
+    """Return a session's owner and fencing token from the columns OWNERSHIP. Raises StoreDamaged."""
     if owner is None and incarnation is None and token is None:
         return None, 0
     if not is_count(token) or (owner is None) != (incarnation is None):
-        raise StoreDamaged(f"the table heads has a row of owner {owner!r}, life {incarnation!r} and token {token!r}")
+        raise StoreDamaged(f"invalid row in table heads: owner {owner!r}, incarnation {incarnation!r}, token {token!r}")
     if owner is None:
         return None, token
     return Owner(name_of(owner), count(incarnation)), token
 
 
 def may_be_taken(connection: sqlite3.Connection, owner: Owner | None, claimer: Owner) -> bool:
-    """Whether a session with this owner becomes the claimer's."""
+    """Return whether the claimer may take over a session with this owner."""
     if owner is None:
         return True
     if owner.node == claimer.node:
@@ -110,7 +110,7 @@ def due_sessions(connection: sqlite3.Connection, until: str, limit: int) -> list
 
 
 def _names(rows: sqlite3.Cursor) -> list[str]:
-    """Without those that can't be read."""
+    """Decode session ids, and skip unreadable ones."""
     found = []
     for (session_id,) in rows.fetchall():
         try:
@@ -135,14 +135,14 @@ def name_of(value: Any) -> str:
     except (TypeError, UnicodeError):
         name = ""
     if not name:
-        raise StoreDamaged(f"{value!r} is no name")
+        raise StoreDamaged(f"{value!r} is not a name")
     return name
 
 
 def count(value: Any) -> int:
-    """A number as this server writes them. Raises StoreDamaged."""
+    """Return a number in the range that this server writes. Raises StoreDamaged."""
     if not is_count(value):
-        raise StoreDamaged(f"{value!r} is no number that this server has written")
+        raise StoreDamaged(f"{value!r} is not a number that this server could have written")
     return int(value)
 
 

@@ -1,7 +1,7 @@
-"""What is read from SQLite, one function per question.
+"""Queries, one function each.
 
-Above: SqliteStore calls these in a reader thread, with a connection that can't write. Below: SQLite. In WAL mode they
-see the last commit and never wait for the writer.
+Above: SqliteStore calls these in a reader thread, with a read-only connection. Below: SQLite. In WAL mode they see the
+last commit and never wait for the writer.
 """
 
 import sqlite3
@@ -12,8 +12,8 @@ import msgspec
 from perdure.core.compaction import part_of_run
 from perdure.stores.base import (
     MAX_COUNT,
-    Checkpoint,
     KeptRecord,
+    LaunchProgress,
     Place,
     Receipt,
     Records,
@@ -21,12 +21,12 @@ from perdure.stores.base import (
     Stored,
     TurnRow,
 )
-from perdure.stores.launch_rows import checkpoint_of
+from perdure.stores.launch_rows import progress_of
 from perdure.stores.sqlite_owners import DECIDED_SEQ, LAST_SEQ, OWNERSHIP, count, ownership
 
 _LOAD = f"""
     SELECT machine_state, {LAST_SEQ}, {DECIDED_SEQ}, {OWNERSHIP}
-    FROM sessions LEFT JOIN heads USING (session_key) WHERE session_id = ?"""  # noqa: S608  our own words
+    FROM sessions LEFT JOIN heads USING (session_key) WHERE session_id = ?"""  # noqa: S608  no user input
 _READ = """
     SELECT seq, COALESCE(first_seq, seq), type, turn, body, cuts FROM events
     WHERE session_key = (SELECT session_key FROM sessions WHERE session_id = ?) AND seq > ?
@@ -36,18 +36,18 @@ _SIZE = """
         SELECT LENGTH(body) AS size FROM events
         WHERE session_key = (SELECT session_key FROM sessions WHERE session_id = ?) AND seq > ? AND seq <= ?
         ORDER BY seq LIMIT ?)"""
-# As the index of these types says it, or it is not used.
+# Must be identical to the condition of the partial index, or SQLite won't use the index.
 _OF_TURNS = "type IN ('user_message', 'turn_start', 'history_changed')"
 _BEGIN = f"""
     SELECT seq - 1 FROM events
     WHERE session_key = (SELECT session_key FROM sessions WHERE session_id = ?) AND turn >= ? AND {_OF_TURNS}
         AND type <> 'history_changed'
-    ORDER BY turn, seq LIMIT 1"""  # noqa: S608  our own words
+    ORDER BY turn, seq LIMIT 1"""  # noqa: S608  no user input
 _CHANGED = f"""
     SELECT seq, seq, type, turn, body FROM events INDEXED BY events_of_turns
     WHERE session_key = (SELECT session_key FROM sessions WHERE session_id = ?) AND turn BETWEEN ? AND ? AND {_OF_TURNS}
         AND type = 'history_changed' AND seq > ?
-    ORDER BY seq"""  # noqa: S608  our own words
+    ORDER BY seq"""  # noqa: S608  no user input
 _RECORDS = """
     SELECT turn, seq, size, record FROM turn_records
     WHERE session_key = (SELECT session_key FROM sessions WHERE session_id = ?) AND turn BETWEEN ? AND ? AND seq <= ?
@@ -60,7 +60,7 @@ _TURNS = """
 _RECEIPT = """
     SELECT message_id, digest, answer, seq FROM receipts
     WHERE session_key = (SELECT session_key FROM sessions WHERE session_id = ?) AND message_id = ?"""
-# How far a launch was read is in its row, or, if it was the session's last one to be written, with a later event.
+# The offset of a launch is in its row or, if it was the last row written for the session, with a later event.
 _LAUNCHES = """
     SELECT launch_id, session_id, launches.agent, driver, phase, COALESCE(
             CASE WHEN written_seq = (
@@ -72,14 +72,14 @@ _LAUNCHES = """
             END, offset),
         performed_seq, input_total, pending_input, driver_state
     FROM launches JOIN sessions USING (session_key){} ORDER BY launches.rowid"""
-# The index of decisive events holds their positions in order; deltas are never looked at.
+# Uses the index of decisive events, which is sorted by position; never scans deltas.
 _CHANGES = """
     SELECT position, session_id, seq, type, turn, body FROM events JOIN sessions USING (session_key)
     WHERE decisive = 1 AND position > ? AND type IN (SELECT value FROM json_each(?))
         AND typeof(body) = 'blob' AND typeof(seq) = 'integer'
     ORDER BY position LIMIT ?"""
-_GIVEN_TWICE = "SELECT DISTINCT program, native_session_id FROM natives WHERE twice = 1"
-# A value that can't be right is damage, and counts for nothing.
+_ISSUED_TWICE = "SELECT DISTINCT program, native_session_id FROM natives WHERE twice = 1"
+# Ignores an impossible value, which is damage.
 _NEWEST = """
     SELECT MAX(COALESCE((SELECT MAX(position) FROM events), 0),
         CASE WHEN typeof(erased_position) = 'integer' AND typeof(positions) = 'integer' AND erased_position <= positions
@@ -87,7 +87,7 @@ _NEWEST = """
     FROM meta"""
 
 NUMBER_MAX = 2**63 - 1
-"""People may ask for any position; SQLite's integers end here."""
+"""SQLite's largest integer. Requests may contain any position."""
 
 _decode_cuts = msgspec.json.Decoder(list[int]).decode
 
@@ -117,7 +117,7 @@ def read(
 
 
 def _within(rows: sqlite3.Cursor, after: int, upto: int | None) -> Iterator[Stored]:
-    """Events as they were kept, but of a joined run only what lies within the bounds."""
+    """Return events as stored, but cut joined runs to the part within the bounds."""
     for seq, first_seq, type_, turn, body, packed_cuts in rows:
         if upto is not None and first_seq > upto:
             return
@@ -164,7 +164,7 @@ def read_records(
     rows = connection.execute(_RECORDS, (session_id, first, last, min(upto, NUMBER_MAX), min(limit, NUMBER_MAX)))
     for turn, seq, size_, body in rows:
         if not (isinstance(seq, int) and isinstance(size_, int) and isinstance(body, bytes)):
-            continue  # damaged, and only a cache
+            continue  # damaged; records are only a cache
         total += size_
         if max_bytes is not None and kept and total > max_bytes:
             break
@@ -197,7 +197,7 @@ def find_receipt(connection: sqlite3.Connection, session_id: str, message_id: st
         return None
     message_id, digest, answer, seq = row
     if seq is not None and not (isinstance(seq, int) and 0 < seq <= MAX_COUNT):
-        raise ValueError(f"message {message_id} was taken by event {seq!r}")
+        raise ValueError(f"message {message_id} has an invalid event number {seq!r}")
     return Receipt(message_id, digest, answer, seq=seq)
 
 
@@ -219,16 +219,16 @@ def list_changes(
     return found
 
 
-def launches(connection: sqlite3.Connection, launch_id: str | None, node: str | None) -> list[Checkpoint]:
+def launches(connection: sqlite3.Connection, launch_id: str | None, node: str | None) -> list[LaunchProgress]:
     conditions = {"launch_id = ?": launch_id, "substr(launch_id, 1, length(?1)) = ?1": node and f"{node}-"}
     given = {condition: value for condition, value in conditions.items() if value is not None}
-    assert len(given) <= 1, "a launch or a node"
+    assert len(given) <= 1, "give a launch or a node, not both"
     where = f" WHERE {next(iter(given))}" if given else ""
-    return [checkpoint_of(row) for row in connection.execute(_LAUNCHES.format(where), tuple(given.values())).fetchall()]
+    return [progress_of(row) for row in connection.execute(_LAUNCHES.format(where), tuple(given.values())).fetchall()]
 
 
-def given_twice(connection: sqlite3.Connection) -> set[tuple[str, str]]:
-    return set(connection.execute(_GIVEN_TWICE).fetchall())
+def issued_twice(connection: sqlite3.Connection) -> set[tuple[str, str]]:
+    return set(connection.execute(_ISSUED_TWICE).fetchall())
 
 
 def document(connection: sqlite3.Connection, kind: str, key: str) -> bytes | None:

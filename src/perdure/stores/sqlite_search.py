@@ -1,7 +1,7 @@
 """Lists of sessions: filters, pages and full-text search.
 
-Above: SqliteStore calls it in a reader thread. Below: SQLite and its FTS5. A search is a filter, not an order: lists
-are always newest activity first, so that paging is the same with and without one.
+Above: SqliteStore calls it in a reader thread. Below: SQLite and FTS5. A search only filters: lists are always sorted
+by latest activity, so paging works the same with and without a search.
 """
 
 import sqlite3
@@ -14,13 +14,13 @@ from perdure.stores.list_cursors import ListCursor, read_cursor, write_cursor
 from perdure.stores.sqlite_errors import code_of
 
 PAGE_MAX = 1_000
-"""Sessions of one page, however many are asked for."""
+"""Maximum number of sessions on a page, whatever the request says."""
 SNIPPET_WORDS = 16
 QUERY_MAX_WORDS = 32
 
 _BY_COLUMN = ("project", "agent", "state", "status", "workdir", "parent", "archived")
 
-# Text of turns that a rewind took out of sight is not found.
+# Leaves out turns that a rewind has hidden.
 _HITS = """
     SELECT phrases.session_key, phrases.phrase_key, phrases.turn, phrases_index.rank AS badness
     FROM phrases_index JOIN phrases ON phrases.phrase_key = phrases_index.rowid
@@ -28,12 +28,12 @@ _HITS = """
         SELECT 1 FROM turns
         WHERE turns.session_key = phrases.session_key AND turns.turn = phrases.turn AND NOT turns.visible)"""
 
-_IS_HIT = f"session_key IN (SELECT session_key FROM ({_HITS}))"  # noqa: S608  our own words
-# A title is shown anyway, so a place in a turn says more; a rank is always below zero.
+_IS_HIT = f"session_key IN (SELECT session_key FROM ({_HITS}))"  # noqa: S608  no user input
+# Lists show the title anyway, so prefer a match in a turn. Ranks are always negative.
 _BEST = f"""
     SELECT session_key, phrase_key, turn, MIN(CASE turn WHEN 0 THEN 0.0 ELSE badness END) FROM ({_HITS})
     WHERE session_key IN (SELECT value FROM json_each(?))
-    GROUP BY session_key"""  # noqa: S608  our own words
+    GROUP BY session_key"""  # noqa: S608  no user input
 _SNIPPETS = """
     SELECT rowid, snippet(phrases_index, 0, '[', ']', '...', ?) FROM phrases_index
     WHERE phrases_index MATCH ? AND rowid IN (SELECT value FROM json_each(?))"""
@@ -71,7 +71,7 @@ def list_sessions(connection: sqlite3.Connection, query: Query) -> Page:
     limit = min(max(1, query.limit), PAGE_MAX)
     where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
     statement = (
-        f"SELECT session_key, session_id, public, last_active_at FROM sessions {where}"  # noqa: S608  our own words
+        f"SELECT session_key, session_id, public, last_active_at FROM sessions {where}"  # noqa: S608  no user input
         " ORDER BY last_active_at DESC, session_key DESC LIMIT ?"
     )
     rows = connection.execute(statement, (*parameters, limit + 1)).fetchall()
@@ -89,16 +89,17 @@ def list_sessions(connection: sqlite3.Connection, query: Query) -> Page:
 
 
 def match_expression(text: str) -> str:
-    """A person's words for FTS5: all of them, each also as the beginning of a longer one. Whatever is typed is text,
-    never syntax; empty if no word is left."""
-    # A NUL would end the expression early, and half a surrogate pair can't be stored, so can't be found.
+    """Return the FTS5 expression for a search: all words must match, each also as a prefix. Input is always text, never
+    FTS5 syntax. Returns "" if no word is left."""
+    # A NUL would truncate the expression, and a lone surrogate can't be encoded.
     text = text.replace("\0", " ").encode("utf-8", "replace").decode()
     words = [word for word in text.split() if any(character.isalnum() for character in word)]
     return " ".join('"' + word.replace('"', '""') + '"*' for word in words[:QUERY_MAX_WORDS])
 
 
 def _snippets(connection: sqlite3.Connection, match: str, keys: list[int]) -> dict[int, tuple[str, int | None]]:
-    """The best place of each session, and its turn. Snippets are made for these only: they cost more than finding."""
+    """Return a snippet of the best match of each session, and its turn. Only these get a snippet, because making one
+    costs more than finding the match."""
     best = connection.execute(_BEST, (match, _array(keys))).fetchall()
     session_of = {phrase_key: (session_key, turn or None) for session_key, phrase_key, turn, _ in best}
     places = connection.execute(_SNIPPETS, (SNIPPET_WORDS, match, _array(list(session_of)))).fetchall()
@@ -110,14 +111,14 @@ def _snippets(connection: sqlite3.Connection, match: str, keys: list[int]) -> di
 
 
 def _last_numbers(connection: sqlite3.Connection, keys: list[int]) -> dict[int, int | None]:
-    """The last event of each session of a page. Not part of the query above, which would look them up for every row
-    that it sorts."""
+    """Return the last event number of each session on a page. As part of the list query, this would run for every row
+    that is sorted."""
     try:
         return dict(connection.execute(_LAST, (_array(keys),)).fetchall())
     except sqlite3.Error as error:
         if code_of(error) != sqlite3.SQLITE_CORRUPT:
             raise
-        # The sessions can still be listed. Whoever opens one whose events can't be read learns that.
+        # List the sessions anyway. Opening one with unreadable events reports the damage.
         return {}
 
 

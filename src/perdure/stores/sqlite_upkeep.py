@@ -1,6 +1,6 @@
-"""The changes that are not steps: claim, release, compact, erase, documents.
+"""Changes other than steps: claim, release, compact, erase, documents.
 
-Above: the writer runs each in a transaction of its own. Below: SQLite. Nothing here commits.
+Above: the writer runs each in its own transaction. Below: SQLite. Nothing here commits.
 """
 
 import secrets
@@ -25,7 +25,7 @@ _NATIVES = """
 ERASE_EVENTS = 1_000
 ERASE_RECORDS = 100
 ERASE_PHRASES = 50
-"""How much one step deletes, so that the next commit of another session comes soon."""
+"""How many rows one step deletes. Small, so that commits of other sessions don't wait long."""
 _SOME = (
     (
         "DELETE FROM events WHERE position IN (SELECT position FROM events WHERE session_key = ? LIMIT ?)",
@@ -40,7 +40,7 @@ _SOME = (
         ERASE_PHRASES,
     ),
 )
-# Followers keep positions: what was the newest one stays so when its event is gone.
+# Followers store positions, so the newest position must not go back when its event is erased.
 _NOTE_NEWEST = """
     UPDATE meta SET erased_position = MAX(
         CASE typeof(erased_position) WHEN 'integer' THEN erased_position ELSE 0 END,
@@ -54,8 +54,8 @@ _OF_A_SESSION = (
 def claim(connection: sqlite3.Connection) -> int:
     (last,) = connection.execute("SELECT MAX(position) FROM events").fetchone()
     if last is not None and last > MAX_COUNT:
-        # Else each append would fail, as there is no number for its rows.
-        raise StoreDamaged(f"a row of the table events has the position {last}, so that none can follow it")
+        # Every append would fail, because there is no position left for its rows.
+        raise StoreDamaged(f"a row of the table events has position {last}, which leaves no room for more")
     connection.execute("UPDATE meta SET generation = generation + 1")
     return read_generation(connection)
 
@@ -83,9 +83,9 @@ def compact(connection: sqlite3.Connection, session_id: str, generation: int, ru
 
 
 def _still_separate(connection: sqlite3.Connection, key: int, run: Joined) -> bool:
-    """Whether the log holds exactly this range, as several deltas. It does not if it was compacted since it was
-    read: then there is nothing to do."""
-    assert len(run.cuts) == run.seq - run.first_seq + 1, "a run has one cut for each number"
+    """Return whether the log still has exactly this range as several deltas. If not, it was compacted in the meantime,
+    and there is nothing to do."""
+    assert len(run.cuts) == run.seq - run.first_seq + 1, "a run has one cut per event number"
     row = connection.execute(_RANGE, (key, run.first_seq, run.seq)).fetchone()
     rows, first, last, numbers, decisive, types = row
     whole = (first, last, numbers) == (run.first_seq, run.seq, len(run.cuts))
@@ -93,8 +93,8 @@ def _still_separate(connection: sqlite3.Connection, key: int, run: Joined) -> bo
 
 
 def erase_some(connection: sqlite3.Connection, session_id: str, generation: int) -> bool:
-    """One step of forgetting a session; whether more steps follow. Its own row goes last, and with it is written down
-    that the files have to be scrubbed."""
+    """Do one step of erasing a session. Returns whether there is more to do. The last step deletes the session's own
+    row and records that the files need a scrub."""
     check_generation(generation, read_generation(connection))
     key = _find(connection, session_id)
     if key is None:
@@ -105,8 +105,8 @@ def erase_some(connection: sqlite3.Connection, session_id: str, generation: int)
             return True
     forget_session(connection, session_id)
     for table in _OF_A_SESSION:
-        connection.execute(f"DELETE FROM {table} WHERE session_key = ?", (key,))  # noqa: S608  our own words
-    # Another value each time: a scrub that began before this one must not take the mark away.
+        connection.execute(f"DELETE FROM {table} WHERE session_key = ?", (key,))  # noqa: S608  no user input
+    # A unique value: a scrub that started earlier must not clear this mark.
     put_document(connection, *SCRUB_DUE, secrets.token_hex(8).encode())
     return False
 
@@ -134,7 +134,7 @@ def take_document(connection: sqlite3.Connection, kind: str, key: str) -> bytes 
 
 
 def drop_document(connection: sqlite3.Connection, kind: str, key: str, value: bytes) -> None:
-    """If it is still this one."""
+    """Delete a document if it still has this value."""
     connection.execute("DELETE FROM documents WHERE kind = ? AND key = ? AND value = ?", (kind, key, value))
 
 

@@ -1,6 +1,6 @@
-"""Sums of what turns have cost.
+"""Sums of the cost of turns.
 
-Above: SqliteStore calls it in a reader thread. Below: the table `spent`, one row for each turn that was worked here.
+Above: SqliteStore calls it in a reader thread. Below: the table `spent`, with one row for each turn that ran here.
 """
 
 import sqlite3
@@ -25,7 +25,7 @@ _SUMS = """
     COUNT(*), SUM(input_tokens), SUM(output_tokens), SUM(cache_read_tokens), SUM(cache_write_tokens), SUM(cost_usd),
     SUM(context = 'live'), SUM(context = 'resumed'), SUM(context = 'fresh'), SUM(input_bytes), SUM(duration_ms),
     SUM(CASE WHEN context = 'fresh' THEN 0 ELSE COALESCE(held_bytes, 0) END)"""
-# What a turn's agent held already is what was said before it; a fresh one would have been told all of that again.
+# A live or resumed agent already had the earlier conversation; a fresh one would have had to receive it again.
 _HELD = """
     SELECT *, SUM(said_bytes) OVER (
         PARTITION BY session_key ORDER BY turn ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS held_bytes
@@ -33,12 +33,12 @@ _HELD = """
 
 
 def usage(connection: sqlite3.Connection, query: UsageQuery) -> list[UsageGroup]:
-    """A row for each group, in the order of its keys; with no key one for all."""
+    """Return one row per group, sorted by its keys; without keys, one row for everything."""
     keys = ", ".join(_KEYS[key] for key in query.group_by) or "''"
     given = {name: value for name in _FILTERS if (value := getattr(query, name)) is not None}
     where = " AND ".join(["1", *(_FILTERS[name] for name in given)])
     statement = (
-        f"SELECT {keys}, {_SUMS} FROM ({_HELD}) AS spent JOIN sessions USING (session_key) "  # noqa: S608  our own words
+        f"SELECT {keys}, {_SUMS} FROM ({_HELD}) AS spent JOIN sessions USING (session_key) "  # noqa: S608  no user input
         f"WHERE {where} GROUP BY {keys} ORDER BY {keys}"
     )
     width = max(1, len(query.group_by))

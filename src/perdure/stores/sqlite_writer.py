@@ -1,15 +1,15 @@
-"""The writer: one connection through which every change goes. One thread uses it, or the event loop while that rests.
+"""The writer: the only connection that writes. Its thread uses it, or the event loop while the thread is idle.
 
-Above: SqliteStore puts steps and other work into its queue from the event loop. Below: Group writes steps, upkeep does
-the rest. Whatever waits in the queue shares one commit and one call back to the loop. There is no timer: what one
-turn of the loop brings is handed over at its end, and the next group gathers while a commit runs.
+Above: SqliteStore queues steps and other work from the event loop. Below: Group writes steps, sqlite_upkeep.py does the
+rest. Everything in the queue shares one commit and one callback to the event loop. There is no timer: the work of one
+loop iteration is handed over at its end, and the next group collects while a commit runs.
 
-A few small steps are committed by the event loop itself (`append_now`) while the thread has nothing to do: a commit
-without a sync is a few writes into the page cache, and takes less than two changes of threads. A disk that stalls is
-noticed by the first commit that takes long; those of the next second go to the thread, so that nobody else waits.
+While the thread is idle, the event loop itself commits small steps (`append_now`): a commit without fsync is a few
+writes to the page cache, which is cheaper than two thread switches. If the disk stalls, the first commit that takes
+long shows it; for the next second all commits go to the thread, so that the event loop does not block.
 
-What waits is bounded, so that a disk that stalls does not fill the memory: beyond the bounds `append` and `submit`
-raise StoreBusy at once and keep nothing.
+The queue is bounded, so that a stalled disk does not fill the memory: when it is full, `append` and `submit` raise
+StoreBusy immediately and store nothing.
 """
 
 import asyncio
@@ -32,25 +32,25 @@ from perdure.stores.sqlite_group import Group, Known
 
 GROUP_MAX_STEPS = 500
 QUEUE_MAX_STEPS = 10_000
-"""Steps that are not committed yet. A session has one at a time, so these are the steps of as many sessions."""
+"""Limit on uncommitted steps. A session has at most one, so this is also a limit on sessions."""
 QUEUE_MAX_BYTES = 64 * 1024 * 1024
-"""The same in bytes. The step that exceeds it is still taken, as one alone may be larger."""
-QUEUE_MAX_ERRANDS = 1_000
-"""Other work that waits. It has its own bound, so that upkeep goes on however many steps wait."""
+"""The same in bytes. The step that exceeds it is still accepted, because a single step may be larger."""
+QUEUE_MAX_TASKS = 1_000
+"""Limit on other queued work. It is separate, so that upkeep continues no matter how many steps wait."""
 STEP_BYTES = 1_000
-"""What a step takes beside its content, about."""
+"""Approximate size of a step apart from its content."""
 COMMIT_PAGES = 2
 STEP_PAGES = 10
-"""What a commit, and a step or other work in it, writes, about. Of a plain delta it is one page."""
+"""Approximate pages that a commit writes, and that each step or other work in it adds. A delta step adds one."""
 NOW_MAX_STEPS = 256
 NOW_MAX_BYTES = 256 * 1024
-"""What the event loop commits itself: at most this many steps and bytes."""
-RUSAGE_THREAD = getattr(resource, "RUSAGE_THREAD", resource.RUSAGE_SELF)  # macOS has the latter only
+"""Limits on what the event loop commits itself."""
+RUSAGE_THREAD = getattr(resource, "RUSAGE_THREAD", resource.RUSAGE_SELF)  # macOS has only the latter
 SLOW_COMMIT_S = 0.005
 AVOID_S = 1.0
-"""After a slow commit the event loop makes none for so long."""
+"""After a slow commit, the event loop makes no commits for this long."""
 LOCK_TIMEOUT_S = 5.0
-"""How long another server on the same file may hold the lock."""
+"""How long to wait for the lock of another server on the same file."""
 
 NOT_OPEN = "the store is not open"
 
@@ -58,11 +58,11 @@ T = TypeVar("T")
 Work = Callable[[sqlite3.Connection], Any]
 Step = tuple[Append | Sequence[Append], "asyncio.Future[Any]"]
 """One step, or several that share one answer."""
-Errand = tuple[Work, Collection[str] | None, bool, "asyncio.Future[Any]"]
-"""What else is to be written, the sessions whose heads are stale afterwards (None: all of them), whether it is done
-outside of a transaction, and who waits."""
-Item = Step | Errand | None
-"""None is the last."""
+WriteTask = tuple[Work, Collection[str] | None, bool, "asyncio.Future[Any]"]
+"""Other work; the sessions whose cached heads it makes stale (None: all); whether it runs outside a transaction; and
+the future for its result."""
+Item = Step | WriteTask | None
+"""None ends the thread."""
 Answer = tuple["asyncio.Future[Any]", Any, BaseException | None]
 
 
@@ -72,21 +72,21 @@ class Writer:
     ) -> None:
         self._path = path
         self._syncs = syncs
-        """Whether each commit waits for the disk."""
+        """Whether each commit syncs to disk."""
         self._connect = connect
         self._checkpoints = checkpoints
         self._queue: SimpleQueue[list[Item]] = SimpleQueue()
         self._gathered: list[Item] = []
         self._steps: dict[asyncio.Future[Any], int] = {}
-        """The steps that are not answered yet, with their sizes. Not bound to who waits: that one may be cancelled."""
+        """Steps without an answer yet, with their sizes. They stay here even if the caller is cancelled."""
         self._steps_bytes = 0
-        self._errands: set[asyncio.Future[Any]] = set()
+        self._tasks: set[asyncio.Future[Any]] = set()
         self._thread = threading.Thread(target=self._run, name="perdure-store-writer", daemon=True)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._opened: asyncio.Future[None] | None = None
         self._closed = False
         self._now_again_s = 0.0
-        # What follows belongs to the thread while anything is not answered, and to the event loop else.
+        # The rest belongs to the thread while any step or task is unanswered, and otherwise to the event loop.
         self._connection: sqlite3.Connection | None = None
         self._known = Known()
         self._work_pages = 0
@@ -99,14 +99,14 @@ class Writer:
         await self._opened
 
     async def close(self) -> None:
-        """Write what waits, then end the thread. Again: nothing happens."""
+        """Write what is queued, then end the thread. Idempotent."""
         if self._closed or self._loop is None:
             self._closed = True
             return
         self._closed = True
         self._gathered.append(None)
         self._hand_over()
-        # Bounded by what is queued; the loop goes on meanwhile, as it has to hand the last answers out.
+        # Bounded by the queue. The loop must keep running meanwhile, to deliver the last answers.
         await asyncio.to_thread(self._thread.join)
 
     def append(self, step: Append) -> "asyncio.Future[Kept]":
@@ -115,7 +115,7 @@ class Writer:
     def _enqueue(self, given: Append | Sequence[Append], size: int) -> "asyncio.Future[Any]":
         loop = self._open_loop()
         if len(self._steps) >= QUEUE_MAX_STEPS or self._steps_bytes >= QUEUE_MAX_BYTES:
-            raise StoreBusy(f"{len(self._steps)} steps of {self._steps_bytes} bytes wait to be written")
+            raise StoreBusy(f"{len(self._steps)} steps ({self._steps_bytes} bytes) are waiting to be written")
         future: asyncio.Future[Any] = loop.create_future()
         self._steps[future] = size
         self._steps_bytes += size
@@ -123,14 +123,14 @@ class Writer:
         return future
 
     def append_all(self, steps: Sequence[Append]) -> "asyncio.Future[list[Kept | Exception]]":
-        """In one commit, and with one answer."""
+        """Append steps in one commit, with one answer."""
         return self._enqueue(steps, sum(map(_size, steps)))
 
     def append_now(self, steps: Sequence[Append]) -> list[Kept | Exception] | None:
-        """Commit these steps at once, or None: then nothing was done, and they are for `append_all`."""
+        """Commit these steps synchronously. Returns None, with nothing written, if they must go to `append_all`."""
         if self._closed:
             raise StoreError(NOT_OPEN)
-        is_busy = self._steps or self._errands or self._gathered or self._syncs
+        is_busy = self._steps or self._tasks or self._gathered or self._syncs
         if self._connection is None or is_busy or len(steps) > NOW_MAX_STEPS:
             return None
         if sum(map(_size, steps)) > NOW_MAX_BYTES:
@@ -142,7 +142,7 @@ class Writer:
             if self._waits_for_lock:
                 self._wait_for_lock(False)
             kept = self._commit_now(self._connection, steps)
-        except Exception:  # noqa: BLE001  nothing was kept; the thread tries again, one by one, and finds the cause
+        except Exception:  # noqa: BLE001  nothing was stored; the thread retries the steps one by one and finds the cause
             kept = None
         now = time.monotonic()
         if now - began > SLOW_COMMIT_S and _waits() != waits:
@@ -161,19 +161,19 @@ class Writer:
         return list(kept)
 
     def submit(self, work: Work, *, stale: Collection[str] | None = (), plainly: bool = False) -> "asyncio.Future[Any]":
-        """Do something in a transaction of its own, or `plainly` without one, after all that was put before it. The
-        heads of the `stale` sessions are forgotten afterwards; None: all of them."""
+        """Run work in its own transaction (with `plainly`: without one), after everything queued before it. Afterwards
+        drops the cached heads of the `stale` sessions; None: all heads."""
         loop = self._open_loop()
-        if len(self._errands) >= QUEUE_MAX_ERRANDS:
-            raise StoreBusy(f"{len(self._errands)} changes wait to be written")
+        if len(self._tasks) >= QUEUE_MAX_TASKS:
+            raise StoreBusy(f"{len(self._tasks)} changes are waiting to be written")
         future: asyncio.Future[Any] = loop.create_future()
-        self._errands.add(future)
+        self._tasks.add(future)
         self._gather((work, stale, plainly, future))
         return future
 
     def _gather(self, item: Item) -> None:
-        """Woken by the first step, the thread would fight for the interpreter with a loop that brings more of them,
-        and commit the first one alone."""
+        """Collect items until the end of the loop iteration. Waking the thread for the first one would make it commit
+        that one alone, and compete with the loop for the GIL."""
         assert self._loop is not None
         if not self._gathered:
             self._loop.call_soon(self._hand_over)
@@ -189,13 +189,13 @@ class Writer:
             raise StoreError(NOT_OPEN)
         return self._loop
 
-    # In the thread, or, for `append_now`, on the loop -----------------------------------------------------------------
+    # In the thread, or (for `append_now`) on the event loop -----------------------------------------------------------
 
     def _run(self) -> None:
         assert self._opened is not None
         try:
             self._connection = self._connect()
-        except Exception as error:  # noqa: BLE001  whoever opens the store is told
+        except Exception as error:  # noqa: BLE001  pass it to the caller of open()
             self._answer([(self._opened, None, told(error, self._path))])
             return
         self._checkpoints.start()
@@ -205,7 +205,7 @@ class Writer:
             while going:
                 going = self._serve(self._next_batch())
         finally:
-            # Before the last connection: whoever closes that one checkpoints, and must be alone.
+            # Before this connection: closing the last one checkpoints, which needs exclusive access.
             self._checkpoints.close()
             self._connection.close()
 
@@ -219,8 +219,8 @@ class Writer:
         return batch
 
     def _serve(self, batch: list[Item]) -> bool:
-        """Keep the order: steps up to the next errand are one group. False when it was the last batch."""
-        with contextlib.suppress(sqlite3.Error):  # whatever it is, the first commit meets it too, and says so
+        """Process a batch in order; consecutive steps form one group. Returns False after the last batch."""
+        with contextlib.suppress(sqlite3.Error):  # the first commit will fail too, and report it
             self._wait_for_lock(True)
         steps: list[Step] = []
         for item in batch:
@@ -257,17 +257,18 @@ class Writer:
             return self._in_transaction(lambda connection: self._write(connection, steps))
         except sqlite3.Error as error:
             if code_of(error) == sqlite3.SQLITE_BUSY:
-                # Another server holds the lock: each step alone would wait as long again.
+                # Another server holds the lock. Retrying each step alone would wait as long again for each.
                 return [told(error, self._path) for _ in steps]
             return [self._commit_alone(step) for step in steps]
-        except Exception:  # noqa: BLE001  each step finds its own cause, and its caller is told
+        except Exception:  # noqa: BLE001  retry alone, so that each caller gets its own error
             return [self._commit_alone(step) for step in steps]
 
     def _commit_alone(self, step: Append) -> Kept | Exception:
-        """One step may be to blame for its whole group (too large for the room that is left): the others get in."""
+        """Commit one step of a group that failed. One step may have failed the whole group (too large for the free
+        space, for example); the others still succeed."""
         try:
             return self._in_transaction(lambda connection: self._write(connection, [step]))[0]
-        except Exception as error:  # noqa: BLE001  the caller is told, the thread lives on
+        except Exception as error:  # noqa: BLE001  pass it to the caller; keep the thread running
             return told(error, self._path)
 
     def _write(self, connection: sqlite3.Connection, steps: Sequence[Append]) -> list[Kept | Exception]:
@@ -286,13 +287,13 @@ class Writer:
         group.write()
         return made
 
-    def _do(self, errand: Errand) -> Answer:
-        work, stale, plainly, future = errand
+    def _do(self, task: WriteTask) -> Answer:
+        work, stale, plainly, future = task
         assert self._connection is not None
         try:
             self._work_pages = STEP_PAGES
             result = work(self._connection) if plainly else self._in_transaction(work)
-        except Exception as error:  # noqa: BLE001  the caller is told, the thread lives on
+        except Exception as error:  # noqa: BLE001  pass it to the caller; keep the thread running
             return (future, None, told(error, self._path))
         if stale is None:
             self._known.heads.clear()
@@ -302,7 +303,7 @@ class Writer:
         return (future, result, None)
 
     def _wait_for_lock(self, waits: bool) -> None:
-        """Whether SQLite waits while another server holds the lock; the event loop must not."""
+        """Set whether SQLite waits for the lock of another server. The event loop must not wait."""
         assert self._connection is not None
         if waits != self._waits_for_lock:
             self._connection.execute(f"PRAGMA busy_timeout = {int(LOCK_TIMEOUT_S * 1000) if waits else 0}").fetchall()
@@ -318,7 +319,7 @@ class Writer:
             self._checkpoints.written(COMMIT_PAGES + self._work_pages)
         except BaseException:
             self._known.forget()
-            # On some errors, a full disk among them, SQLite has already rolled back.
+            # After some errors, such as a full disk, SQLite has already rolled back.
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
             raise
@@ -329,16 +330,16 @@ class Writer:
         try:
             self._loop.call_soon_threadsafe(self._hand_out, answers)
         except RuntimeError:
-            # The loop was closed without closing the store: nobody waits any more, and what was kept is kept.
+            # The loop was closed without closing the store. No caller is waiting, and the commits are done.
             self._closed = True
 
     def _hand_out(self, answers: list[Answer]) -> None:
-        """On the loop."""
+        """Set the results. Runs on the event loop."""
         for future, result, error in answers:
             self._steps_bytes -= self._steps.pop(future, 0)
-            self._errands.discard(future)
+            self._tasks.discard(future)
             if future.done():
-                continue  # whoever waited was cancelled
+                continue  # the caller was cancelled
             if error is None:
                 future.set_result(result)
             else:
@@ -346,19 +347,19 @@ class Writer:
 
 
 def _waits() -> int:
-    """How often this thread has waited for anything. One that only lost the processor to others was not held up by the
-    disk, and another thread would not be quicker."""
+    """Return how often this thread has blocked. A thread that was only preempted did not wait for the disk, and another
+    thread would be no faster."""
     return resource.getrusage(RUSAGE_THREAD).ru_nvcsw
 
 
 def _size(step: Append) -> int:
-    """How many bytes a step takes until it is written, about."""
+    """Return the approximate size of a queued step in bytes."""
     size = STEP_BYTES
     for draft in step.events:
         size += len(draft.body)
-    if step.checkpoint is not None:
-        size += len(step.checkpoint.driver_state)
-        for line in step.checkpoint.pending_input:
+    if step.progress is not None:
+        size += len(step.progress.driver_state)
+        for line in step.progress.pending_input:
             size += len(line)
     if step.state is not None:
         size += len(step.state) + sum(len(turn.public) for turn in step.turns)

@@ -1,9 +1,9 @@
-"""Moving everything from one store into another: which rows, in which order, and how both sides are compared.
+"""Move all data from one store to another: which rows, in which order, and how to compare both sides.
 
 Above: `perdure migrate`. Below: a `Side` for each engine (transfer_sqlite.py, transfer_postgres.py), which reads and
-writes rows as canonical values. Each session is one transaction of the target, which also reads back what it wrote: a
-session that is there is complete and verified, so a move that was killed goes on with the next one. The source is only
-read. It deliberately moves nothing that runs: agents, nodes and owners stay where they are.
+writes rows as canonical values. Each session is one transaction of the target, which also reads back what it wrote. So
+every session in the target is complete and verified, and a killed move continues with the next one. The source is only
+read. Running things are not moved, on purpose: agents, nodes and owners.
 """
 
 import itertools
@@ -22,31 +22,31 @@ from perdure.core.errors import UNREADABLE, StoreDamaged, StoreError
 from perdure.stores.base import Store
 
 MAX_DIFFERENCES = 20
-"""A comparison stops after so many; more of them say nothing new."""
+"""A comparison stops after this many."""
 REPORT_EVENTS = 1_000
-"""So often within a session the progress is reported."""
+"""Within a session, report progress after this many events."""
 CHECK_EVERY_S = 1.0
-"""How often, between sessions, to look whether a server was started."""
+"""How often, between sessions, to check that no server was started."""
 RECORD = ("migration", "record")
-"""The document of the target that says what was moved into it."""
+"""The document in the target that says what was moved into it."""
 MARKER = "migrated.json"
-"""In a data directory whose database was moved to another one."""
+"""This file marks a data directory whose database was moved to another one."""
 UNSETTLED_KINDS = ("erasing", "ending")
-"""Documents of work that is half done; a server completes it when it starts."""
+"""Documents of unfinished work. A server completes it when it starts."""
 
 Kind = Literal["number", "small", "flag", "text", "texts", "data", "real"]
 Row = tuple[Any, ...]
 
 
 class Table(Struct, frozen=True):
-    """A table as both engines have it. A value of any column may be None."""
+    """A table, independent of the engine. Any column may be None."""
 
     name: str
     columns: dict[str, Kind]
     key: tuple[str, ...]
-    """Which columns order the rows, and name one to people."""
+    """The columns that sort the rows, and that identify a row in messages."""
     sorts: bool = False
-    """Whether the key has text: rows are sorted here then, as databases order text differently."""
+    """Whether the key has text. Such rows are sorted here, because databases sort text differently."""
 
 
 _SPENT: dict[str, Kind] = {
@@ -117,27 +117,27 @@ RUNS = Table(
 )
 DOCUMENTS = Table("documents", {"kind": "text", "key": "text", "value": "data"}, ("kind", "key"), sorts=True)
 CREDENTIALS = Table("credentials", {"name": "text", "value": "text"}, ("name",), sorts=True)
-"""The token: a file of the data directory, or a document that all nodes share."""
+"""The token: a file in the data directory, or a document that all nodes share."""
 ORDER = Table("order", {"session_id": "text", "seq": "number", "type": "text"}, ("session_id", "seq"))
-"""The decisive events of all sessions in the order in which they happened."""
+"""The decisive events of all sessions, in the order in which they happened."""
 OF_ALL = (JOBS, RUNS, DOCUMENTS, CREDENTIALS, ORDER)
-"""The order comes last: it names events."""
+"""ORDER comes last, because it refers to events."""
 
 
 class TransferError(Exception):
-    """The move can't be done; the message says why and what to do."""
+    """The move is not possible. The message says why and what to do."""
 
 
 class Difference(TransferError):
-    """The two sides are not the same."""
+    """The two sides differ."""
 
 
 class Record(Struct, frozen=True):
-    """What was moved into a store."""
+    """Describes a move into a store."""
 
     source: str
     life: str
-    """Of the source when the copies were made: see Side."""
+    """`Side.life` of the source when it was copied."""
     started_at: str
     finished_at: str | None = None
 
@@ -148,28 +148,29 @@ class Progress(Struct):
     events: int = 0
     events_total: int = 0
     skipped: int = 0
-    """Sessions that an earlier attempt had moved."""
+    """Sessions that an earlier attempt has already moved."""
     jobs: int = 0
 
 
 class Side(Protocol):
-    """One of the two stores. It is alone: nobody else writes to it meanwhile."""
+    """One of the two stores. Nothing else writes to it during the move."""
 
     identity: str
-    """By which a store is known as the same one again."""
+    """Identifies this store across attempts."""
     make_room: str
-    """What to do if it is the target and holds something else."""
+    """Advice for people if this is the target and has other content."""
 
     def life(self) -> str:
-        """Changes whenever a server was started on this store: what was copied before may be out of date then."""
+        """Return a value that changes with every start of a server on this store. After a change, earlier copies may be
+        out of date."""
         ...
 
     def check_alone(self) -> None:
-        """Raises TransferError if a server was started meanwhile."""
+        """Raise TransferError if a server was started in the meantime."""
         ...
 
     def unsettled(self) -> int:
-        """How many sessions have a turn that is running, or was left to its keeper."""
+        """Return the number of sessions with a running turn, or with an agent that a keeper still holds."""
         ...
 
     def half_erased(self) -> int: ...
@@ -177,26 +178,26 @@ class Side(Protocol):
     def record(self) -> Record | None: ...
 
     def keep_record(self, record: Record) -> None:
-        """Durable, with all that was written before."""
+        """Store the record durably, together with everything written before."""
         ...
 
     def sessions(self) -> list[str]:
-        """The ids of all sessions, oldest first."""
+        """Return the ids of all sessions, oldest first."""
         ...
 
     def count_events(self, session_id: str | None = None) -> int:
-        """Rows of events, of one session or of all."""
+        """Return the number of event rows, of one session or of all."""
         ...
 
     def rows(self, table: Table, session_id: str | None = None) -> Iterator[Row]:
-        """Canonical values, in the order of the table's key. Raises StoreError."""
+        """Return canonical values, sorted by the table's key. Raises StoreError."""
         ...
 
     def transaction(self) -> AbstractContextManager[None]: ...
 
     def write(self, table: Table, rows: Iterable[Row], session_id: str | None = None) -> None:
-        """Rows of a session that is not there, or all rows of a table that has none of a session: these replace what
-        there was."""
+        """Write the rows of a session that does not exist yet. Without `session_id`: replace all rows of a table that
+        is not part of a session."""
         ...
 
     def drop(self, session_id: str) -> None: ...
@@ -204,7 +205,7 @@ class Side(Protocol):
     def epoch(self) -> int: ...
 
     def raise_epoch(self, above: int) -> None:
-        """Positions that viewers have of the other store mean nothing here: they get a snapshot."""
+        """Set an epoch above this one. Positions in the other store are invalid here, so viewers get a snapshot."""
         ...
 
 
@@ -216,12 +217,12 @@ class Transfer:
         self._checked_s = 0.0
         self.progress = Progress()
         self.was_finished = False
-        """Whether an earlier run had moved everything."""
+        """Whether an earlier run has already moved everything."""
 
     # Moving ----------------------------------------------------------------------------------------------------------
 
     def run(self) -> Record:
-        """Move everything, or go on where an earlier attempt was ended. Raises TransferError and StoreError."""
+        """Move everything, or continue an interrupted attempt. Raises TransferError and StoreError."""
         self._check_source()
         record = self._begin()
         self.was_finished = record.finished_at is not None
@@ -239,15 +240,15 @@ class Transfer:
 
     def _check_source(self) -> None:
         if count := self._source.unsettled():
-            turns = "1 turn is still running or was left to its keeper" if count == 1 else None
+            turns = "1 turn is still running, or its keeper still holds the agent" if count == 1 else None
             raise TransferError(
-                f"{turns or f'{count} turns are still running or were left to their keepers'}. Start the server, let "
-                "them finish or abort them (`perdure abort`), stop it and try again."
+                f"{turns or f'{count} turns are still running, or their keepers still hold the agents'}. Start the "
+                "server, let them finish or abort them (`perdure abort`), stop it and try again."
             )
         if count := self._source.half_erased():
             raise TransferError(
-                f"{count} erasure{' is' if count == 1 else 's are'} not complete. Start the server once, so that it "
-                "completes them, stop it and try again."
+                f"{count} erasure{' is' if count == 1 else 's are'} not complete. Start the server once to complete "
+                "them, stop it and try again."
             )
 
     def _begin(self) -> Record:
@@ -257,11 +258,11 @@ class Transfer:
             record = Record(self._source.identity, self._source.life(), _now())
             self._target.keep_record(record)
         elif record.source != self._source.identity:
-            raise TransferError(f"The target holds sessions that were moved from elsewhere. {self._target.make_room}")
+            raise TransferError(f"The target has sessions that were moved from elsewhere. {self._target.make_room}")
         elif record.finished_at is not None and record.life != self._source.life():
             raise TransferError(
-                f"Everything was moved on {record.finished_at[:10]} already, and a server has run on the source since: "
-                f"what happened there is not in the target. To move all of it again: {self._target.make_room}"
+                f"Everything was already moved on {record.finished_at[:10]}, but a server has run on the source since. "
+                f"Its changes are not in the target. To move everything again: {self._target.make_room}"
             )
         return record
 
@@ -274,7 +275,7 @@ class Transfer:
         ):
             if any(True for _ in rows):
                 raise TransferError(
-                    f"The target holds {what} already, which don't come from here. {self._target.make_room}"
+                    f"The target already has {what} that don't come from this source. {self._target.make_room}"
                 )
 
     def _count(self) -> None:
@@ -304,7 +305,7 @@ class Transfer:
         self._passed(session_id)
 
     def _passed(self, session_id: str) -> None:
-        """A session that was only looked at."""
+        """Report progress for a session that was not copied."""
         self.progress.sessions += 1
         self.progress.events += self._source.count_events(session_id)
         self._report(self.progress)
@@ -331,15 +332,16 @@ class Transfer:
         return digest
 
     def _read_back(self, table: Table, session_id: str | None, written: "Digest") -> None:
-        """A session's rows when all of them are written: one of them counts the others."""
+        """Compare what is in the target with what was written. For a session, do this only after all of its tables are
+        written: its own row counts its events."""
         if Digest.of(self._target.rows(table, session_id)).value() != written.value():
             raise Difference(
-                f"{self._first_difference(table, session_id)} The target did not keep what was written. "
-                "Nothing of this was stored."
+                f"{self._first_difference(table, session_id)} The target returned something other than what was "
+                "written. The transaction was rolled back."
             )
 
     def _of_all(self) -> list[Table]:
-        """A store that was never used by a server has no token: the target keeps its own."""
+        """Return the tables to move. A store that no server has used has no token; then the target keeps its own."""
         has_token = any(True for _ in self._source.rows(CREDENTIALS))
         return [table for table in OF_ALL if table is not CREDENTIALS or has_token]
 
@@ -358,7 +360,7 @@ class Transfer:
     # Comparing -------------------------------------------------------------------------------------------------------
 
     def verify(self) -> list[str]:
-        """Compare every row of every table; what differs, in sentences."""
+        """Compare every row of every table, and return the differences as sentences."""
         found = list(itertools.islice(self._differences(), MAX_DIFFERENCES))
         self._check_alone()
         return found
@@ -368,14 +370,14 @@ class Transfer:
         here, there = self._source.sessions(), set(self._target.sessions())
         for session_id in here:
             if session_id not in there:
-                yield f"Session {session_id} is missing in the target."
+                yield f"Session {session_id} is missing from the target."
                 continue
             for table in OF_A_SESSION:
                 if not self._is_equal(table, session_id):
                     yield self._first_difference(table, session_id)
             self._passed(session_id)
         for session_id in sorted(there.difference(here)):
-            yield f"Session {session_id} is in the target only."
+            yield f"Session {session_id} is only in the target."
         for table in self._of_all():
             if not self._is_equal(table, None):
                 yield self._first_difference(table, None)
@@ -388,7 +390,7 @@ class Transfer:
         return source.value() == target.value()
 
     def _first_difference(self, table: Table, session_id: str | None) -> str:
-        """Names the place and never what is there: that may be private."""
+        """Describe the first difference by its location, never by its content, which may be private."""
         where = f"Session {session_id}, table {table.name}" if session_id is not None else f"Table {table.name}"
         pairs = itertools.zip_longest(self._source.rows(table, session_id), self._target.rows(table, session_id))
         for number, (one, other) in enumerate(pairs, 1):
@@ -397,16 +399,16 @@ class Transfer:
             alone = _alone(table, one, other)
             if alone is not None:
                 row = _named(table, one if alone == "source" else other, number)
-                return f"{where}: {row} is in the {alone} only."
+                return f"{where}: {row} is only in the {alone}."
             assert one is not None and other is not None
             row = _named(table, one, number)
             columns = [name for name, *values in zip(table.columns, one, other, strict=True) if values[0] != values[1]]
             return f"{where}: {row} differs in {', '.join(columns)}."
-        return f"{where}: the rows are the same when they are read once more; the disk may be failing."
+        return f"{where}: the rows are the same when read again; the disk may be failing."
 
 
 class Digest:
-    """Over rows, as they pass by."""
+    """A running digest of a stream of rows."""
 
     def __init__(self) -> None:
         self._hash = blake2b(digest_size=32)
@@ -431,7 +433,7 @@ class Digest:
 
 
 def canonical(table: Table, value: dict[Kind, Callable[[Any], Any]], rows: Iterable[Row], whose: str) -> Iterator[Row]:
-    """Rows of an engine as both engines have them. `value` has how each kind is read; it raises on damage."""
+    """Convert the rows of an engine to canonical values. `value` has a reader for each kind, which raises on damage."""
     readers = [value[kind] for kind in table.columns.values()]
 
     def readable() -> Iterator[Row]:
@@ -451,7 +453,7 @@ def _key(table: Table, row: Row) -> list[Any]:
 
 
 def _alone(table: Table, one: Row | None, other: Row | None) -> Literal["source", "target"] | None:
-    """On which side there is a row that the other side lacks; None if both rows are the same one, which differs."""
+    """Return the side with a row that the other side lacks; None if both have the row but with different values."""
     if one is None or other is None:
         return "target" if one is None else "source"
     if table is ORDER or _key(table, one) == _key(table, other):
@@ -470,7 +472,7 @@ def _now() -> str:
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-# For a server that starts -----------------------------------------------------------------------------------------
+# For a starting server --------------------------------------------------------------------------------------------
 
 
 class Moved(Struct, frozen=True):
@@ -481,7 +483,7 @@ class Moved(Struct, frozen=True):
 
 
 def moved_away(data: Path) -> str | None:
-    """A warning for a server that starts on SQLite in a data directory whose sessions were moved elsewhere."""
+    """Return a warning if a server starts on SQLite in a data directory whose sessions were moved elsewhere."""
     path = data / MARKER
     try:
         moved = msgspec.json.decode(path.read_bytes(), type=Moved)
@@ -490,22 +492,22 @@ def moved_away(data: Path) -> str | None:
     except (OSError, *UNREADABLE):
         moved = Moved("another database", "an unknown date")
     return (
-        f"the sessions of {data} were moved to {moved.to} on {moved.at[:10]}, and what happens here stays here. To use "
-        f"them there, start with --database. To go on here, delete {path}."
+        f"the sessions of {data} were moved to {moved.to} on {moved.at[:10]}; changes made here don't reach that "
+        f"database. To use it, start with --database. To continue here, delete {path}."
     )
 
 
 async def check_complete(store: Store) -> None:
-    """Raises StoreError if a move into this store was begun and is not finished: it has some of the sessions only."""
+    """Raise StoreError if a move into this store is not finished: it has only some of the sessions."""
     raw = await store.document(*RECORD)
     if raw is None:
         return
     try:
         record = msgspec.json.decode(raw, type=Record)
     except UNREADABLE as error:
-        raise StoreDamaged("the record of a move into this database can't be read") from error
+        raise StoreDamaged("the record of the move into this database is unreadable") from error
     if record.finished_at is None:
         raise StoreError(
-            f"the move into this database that began on {record.started_at[:10]} is not finished. Run `perdure "
-            "migrate` again: it goes on where it was ended."
+            f"the move into this database that started on {record.started_at[:10]} is not finished. Run `perdure "
+            "migrate` again: it continues where it stopped."
         )

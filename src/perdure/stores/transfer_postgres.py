@@ -1,8 +1,8 @@
-"""PostgreSQL's side of a move.
+"""The PostgreSQL side of a move.
 
-Above: transfer.py. Below: the tables of stores/sql/postgres, through one connection, which holds a lock for as long as
-the move takes: so it has to lead to the database itself, not to a pooler. Servers are not locked out by it: whoever
-moves looks at the heartbeats of the nodes, before and in between.
+Above: transfer.py. Below: the tables of stores/sql/postgres, through one connection. It holds a lock during the whole
+move, so it must go to the database itself, not to a pooler. The lock does not keep servers out. Instead, the move
+checks the heartbeats of the nodes, before and during the copy.
 """
 
 import asyncio
@@ -41,24 +41,24 @@ from perdure.stores.transfer import (
 )
 
 HEARTBEAT_LOOK_S = 11.0
-"""How long a heartbeat is looked at before its node counts as stopped: two of the longest pauses between two."""
+"""How long a heartbeat must stay unchanged before its node counts as stopped: two of the longest intervals."""
 LOOK_EVERY_S = 0.2
 LOCK_TIMEOUT = "10s"
 TOKEN = ("cluster", "token")
 IDENTITY = ("cluster", "id")
-"""Documents of the cluster: runtime/data/cluster.py."""
+"""Documents of the cluster; see runtime/data/cluster.py."""
 OWN_KINDS = ("cursor", "upkeep", RECORD[0], "cluster")
-"""Documents that mean something in one database only."""
+"""Documents that are specific to one database."""
 OF_NODES = ("agent.", "probe.")
-"""Documents of one node begin so, and end with its id."""
+"""Prefixes of document kinds that belong to one node and end with its id."""
 UNMOVED = ("tombstone.", "warm.")
-"""What nodes have to do for each other begins so."""
+"""Prefixes of requests between nodes, which are not migrated."""
 
 _SESSION = """
     SELECT last_seq, decided_seq, fencing_token, project, agent, workdir, state, status, title, labels, archived,
         parent, last_active_at, due_at, public, machine_state
     FROM heads JOIN sessions USING (session_key) WHERE session_id = %s"""
-# No turn runs, so it takes no slot.
+# takes_slot is false, because no turn is running.
 _ADD_SESSION = """
     WITH made AS (
         INSERT INTO heads (session_key, session_id, last_seq, decided_seq, fencing_token)
@@ -68,7 +68,7 @@ _ADD_SESSION = """
         parent, last_active_at, due_at, public, machine_state)
     SELECT session_key, false, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s FROM made
     RETURNING session_key"""
-# Events that have no place are older than those that have one.
+# Events without a row in `changes` are older than those with one.
 _ORDER = """
     SELECT heads.session_id, events.seq, events.type FROM events JOIN heads USING (session_key)
     LEFT JOIN changes ON changes.session_key = events.session_key AND changes.seq = events.seq
@@ -102,7 +102,7 @@ class Beat(NamedTuple):
 
 
 class PostgresSide:
-    """See Side. `node` is the id of the data directory that takes part in the move."""
+    """See Side. `node` is the id of the data directory on the other side of the move."""
 
     make_room = "Choose an empty database."
 
@@ -113,14 +113,14 @@ class PostgresSide:
         self._beats: dict[str, Beat] = {}
         self._streaming: Generator[Row, None, None] | None = None
         self._written = ("", 0)
-        """The session whose row was written last, and its key."""
+        """The session that was written last, and its key."""
         self.identity = ""
         self._database: psycopg.Connection[Row]
 
     @contextmanager
     def opened(self) -> Iterator["PostgresSide"]:
-        """Migrate the database, lock it against other moves, and see that no server uses it. An error of PostgreSQL is
-        a StoreError from here on."""
+        """Migrate the database, lock it against other moves, and check that no server uses it. Inside this context,
+        errors of PostgreSQL become StoreError."""
         store = PostgresStore(self._url)
 
         async def prepare() -> None:
@@ -133,7 +133,7 @@ class PostgresSide:
                 for setting in ("statement_timeout = 0", "idle_in_transaction_session_timeout = 0"):
                     self._ask(f"SET {setting}")
                 self._ask(f"SET lock_timeout = '{LOCK_TIMEOUT}'")
-                # Each commit of a session may be lost in a crash: then it is done again. The last one is not.
+                # A crash may lose commits of sessions, which are then repeated. The final commit is synchronous.
                 self._ask("SET synchronous_commit = off")
                 self._lock()
                 ((cluster,),) = self._ask("SELECT cluster_id FROM meta")
@@ -149,7 +149,7 @@ class PostgresSide:
     def _lock(self) -> None:
         ((locked,),) = self._ask("SELECT pg_try_advisory_lock(hashtext('perdure'), hashtext('transfer'))")
         if not locked:
-            raise TransferError("Another `perdure migrate` works on this database. Wait until it is done.")
+            raise TransferError("Another `perdure migrate` is using this database. Wait until it is done.")
 
     def _ask(self, statement: str, *parameters: Any) -> list[Row]:
         self._end_stream()
@@ -162,7 +162,7 @@ class PostgresSide:
     # Servers ---------------------------------------------------------------------------------------------------------
 
     def _wait_for_silence(self) -> None:
-        """A node that was stopped or killed may not be marked dead: its heartbeat tells."""
+        """Wait until every node is dead or its heartbeat has stopped. A killed node may not be marked dead."""
         self._beats = self._read_beats()
         begun = time.monotonic()
         while not all(beat.dead for beat in self._beats.values()):
@@ -177,7 +177,7 @@ class PostgresSide:
         changed = [node for node, beat in self._read_beats().items() if self._beats.get(node) != beat]
         if changed:
             raise TransferError(
-                f"A server runs on this database: {self._about(changed[0])}. Stop all nodes and run the command again."
+                f"A server is using this database: {self._about(changed[0])}. Stop all nodes and run the command again."
             )
 
     def _read_beats(self) -> dict[str, Beat]:
@@ -192,11 +192,11 @@ class PostgresSide:
         return f"node {about.get('name') or node}" + (f", {about['url']}" if about.get("url") else "")
 
     def life(self) -> str:
-        """Each start gives a node another incarnation."""
+        """Every start of a node changes its incarnation."""
         lives = self._ask("SELECT node, incarnation FROM nodes UNION ALL SELECT node, incarnation FROM removed_nodes")
         return blake2b(msgspec.msgpack.encode(sorted(lives)), digest_size=16).hexdigest()
 
-    # What it is ------------------------------------------------------------------------------------------------------
+    # State -----------------------------------------------------------------------------------------------------------
 
     def unsettled(self) -> int:
         return self._count(_UNSETTLED)
@@ -247,14 +247,14 @@ class PostgresSide:
             return [("token", bytes(value).decode()) for (value,) in rows]
         if table is ORDER:
             return self._stream(_ORDER)
-        statement = f"SELECT {', '.join(table.columns)} FROM {table.name}"  # noqa: S608  our own words
+        statement = f"SELECT {', '.join(table.columns)} FROM {table.name}"  # noqa: S608  no user input
         if table not in OF_A_SESSION:
             return self._stream(statement)
         order = ", ".join(table.key) or "phrase_key"
         return self._stream(f"{statement} WHERE session_key = ({_KEY}) ORDER BY {order}", session_id)
 
     def _stream(self, statement: str, *parameters: Any) -> Iterator[Row]:
-        """Row by row: a session may be larger than the memory. The next question ends it."""
+        """Read row by row, because a session may be larger than memory. The next query ends the stream."""
         self._end_stream()
         self._streaming = self._streamed(statement, parameters)
         return self._streaming
@@ -264,7 +264,7 @@ class PostgresSide:
             yield from cursor.stream(statement, parameters or None, binary=True)
 
     def _end_stream(self) -> None:
-        """One that nobody reads to its end holds the connection: whatever is asked next would wait forever."""
+        """Close a stream that was not read to its end. It blocks the connection: the next query would wait forever."""
         if self._streaming is not None:
             self._streaming.close()
             self._streaming = None
@@ -273,7 +273,7 @@ class PostgresSide:
         if kind in OWN_KINDS or kind in UNSETTLED_KINDS or kind.startswith(UNMOVED):
             return False
         if f"{kind}." in OF_NODES:
-            return False  # what one of the nodes has found out; this one has its own
+            return False  # found out by some node; this node has its own
         return not kind.startswith(OF_NODES) or kind.endswith(f".{self._node}")
 
     # Writing ---------------------------------------------------------------------------------------------------------
@@ -296,7 +296,7 @@ class PostgresSide:
         elif table is PHRASES:
             self._write_phrases(self._key(session_id), rows)
         elif table is CREDENTIALS:
-            # Browsers know the servers by this identity: with the old one they stay signed in.
+            # Browsers identify the server by this id. Keep the old one, so that they stay signed in.
             self._ask(_PUT_DOCUMENT, *IDENTITY, self._node.encode())
             for _, token in rows:
                 self._ask(_PUT_DOCUMENT, *TOKEN, token.encode())
@@ -310,7 +310,7 @@ class PostgresSide:
             if table is DOCUMENTS:
                 self._drop_documents()
             else:
-                self._ask(f"DELETE FROM {table.name}")  # noqa: S608  our own words
+                self._ask(f"DELETE FROM {table.name}")  # noqa: S608  no user input
             self._insert(table.name, tuple(table.columns), [_TYPES[kind] for kind in table.columns.values()], rows)
             if table is DOCUMENTS:
                 self._ask(_MARK)
@@ -326,12 +326,12 @@ class PostgresSide:
 
     def _write_phrases(self, key: int, rows: Iterable[Row]) -> None:
         with self._database.cursor() as cursor:
-            # Few at a time: each may have a megabyte of text.
+            # One at a time: each may have a megabyte of text.
             for turn, role, text in rows:
                 cursor.execute(_ADD_PHRASE, (key, turn, role, text, indexed_words(text)))
 
     def _write_order(self, rows: Iterable[Row]) -> None:
-        """All in one transaction, so that its id orders nothing, and the identity column all."""
+        """Write everything in one transaction, so that all rows have the same xid and only `position` orders them."""
         keys = dict(cast(list[tuple[str, int]], self._ask("SELECT session_id, session_key FROM heads")))
         self._ask("DELETE FROM changes")
         columns = ("session_key", "seq", "type")
@@ -339,7 +339,7 @@ class PostgresSide:
         self._insert("changes", columns, ["int8", "int8", "text"], changes)
 
     def _insert(self, table: str, columns: tuple[str, ...], kinds: list[str], rows: Iterable[Row]) -> None:
-        """Without a round trip if there are none, as most sessions lack rows of some tables."""
+        """Insert rows. Makes no round trip if there are none, because most sessions have no rows in some tables."""
         rows = iter(rows)
         first = next(rows, None)
         if first is None:
@@ -353,7 +353,7 @@ class PostgresSide:
                 copy.write_row(row)
 
     def _key(self, session_id: str | None) -> int:
-        """Of the session that is being written."""
+        """Return the key of the session that is being written."""
         assert self._written[0] == session_id
         return self._written[1]
 
@@ -361,12 +361,12 @@ class PostgresSide:
         key = self._count(_KEY, session_id)
         names = [table.name for table in OF_A_SESSION if table is not FILES]
         for name in (*names, "changes", "former_owners", "launches", "heads"):
-            self._ask(f"DELETE FROM {name} WHERE session_key = %s", key)  # noqa: S608  our own words
+            self._ask(f"DELETE FROM {name} WHERE session_key = %s", key)  # noqa: S608  no user input
         self._ask("DELETE FROM files WHERE session_id = %s", session_id)
 
 
 def shown(url: str) -> str:
-    """An address without its password, for people and for the data directory."""
+    """Return an address without its password, to show to people and to store in the data directory."""
     if "://" in url:
         place = urlsplit(url).netloc
         user, at, host = place.rpartition("@")

@@ -1,7 +1,8 @@
-"""SQLite's side of a move: the database in a data directory, and the files beside it.
+"""The SQLite side of a move: the database in a data directory, and the files next to it.
 
-Above: transfer.py. Below: the tables of stores/sql, and the folder of attachments. Whoever makes it holds the data
-directory's lock. PostgreSQL keeps no NUL in a text, so texts are read without: the JSON that people see keeps theirs.
+Above: transfer.py. Below: the tables of stores/sql, and the folder of attachments. The caller must hold the lock of the
+data directory. PostgreSQL can't store NUL in text, so text columns are read with NUL replaced; JSON bodies are copied
+unchanged.
 """
 
 import asyncio
@@ -41,21 +42,21 @@ from perdure.stores.transfer import (
 )
 
 OWN_KINDS = ("cursor", "upkeep", RECORD[0], "cluster")
-"""Documents that mean something in one database only."""
+"""Documents that are specific to one database."""
 OF_NODE = ("agent", "probe")
-"""Documents of this server's agents; where there are several nodes, the kind names the node."""
+"""Documents about this server's agents. In PostgreSQL, the kind also names the node."""
 
 _SESSION = f"""
     SELECT {LAST_SEQ}, decided_seq, COALESCE(fencing_token, 0), project, agent, workdir, state, status, title, labels,
         archived, parent, last_active_at, due_at, public, machine_state
-    FROM sessions LEFT JOIN heads USING (session_key) WHERE session_id = ?"""  # noqa: S608  our own words
+    FROM sessions LEFT JOIN heads USING (session_key) WHERE session_id = ?"""  # noqa: S608  no user input
 _ADD_SESSION = """
     INSERT INTO sessions (session_id, decided_seq, project, agent, workdir, state, status, title, labels, archived,
         parent, last_active_at, due_at, public, machine_state)
     VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
 _ORDER = """
     SELECT session_id, seq, type FROM events JOIN sessions USING (session_key) WHERE decisive = 1 ORDER BY position"""
-# Beyond all positions that are in use: so none of them is given twice on the way.
+# Uses positions above all existing ones, so that no two rows collide during the update.
 _REORDER = """
     UPDATE events SET position = ?1 + (
         SELECT place FROM temp.ordered WHERE ordered.session_key = events.session_key AND ordered.seq = events.seq)
@@ -68,17 +69,17 @@ _LAST = "SELECT MAX(positions, COALESCE((SELECT MAX(position) FROM events), 0)) 
 
 
 class Home(Struct, frozen=True):
-    """What the data directory has beside the database, and how it is changed."""
+    """What the data directory has besides the database, and functions to read and change it."""
 
     path: Path
     node: str
-    """The id of the server here: its node's, with PostgreSQL."""
+    """The id of this data directory. With PostgreSQL, it is the id of the node."""
     token: Callable[[], str | None]
     set_token: Callable[[str], object]
     epoch: Callable[[int], int]
-    """By the store's generation."""
+    """Takes the store's generation."""
     set_epoch: Callable[[int, int], object]
-    """To this one, at a generation."""
+    """Takes the new epoch and the store's generation."""
 
 
 class SqliteSide:
@@ -93,7 +94,7 @@ class SqliteSide:
 
     @contextmanager
     def opened(self) -> Iterator["SqliteSide"]:
-        """Make or migrate the database, and be ready. An error of SQLite is a StoreError from here on."""
+        """Create or migrate the database. Inside this context, errors of SQLite become StoreError."""
         store = SqliteStore(self._path)
 
         async def prepare() -> None:
@@ -111,22 +112,22 @@ class SqliteSide:
         finally:
             self._database.close()
 
-    # What it is ------------------------------------------------------------------------------------------------------
+    # State -----------------------------------------------------------------------------------------------------------
 
     def life(self) -> str:
-        """Each start raises the generation. One that came back from PostgreSQL counts from 1 again."""
+        """Every start increases the generation. A database that was moved back from PostgreSQL counts from 1 again."""
         record = self.record()
         return f"{read_generation(self._database)} {record.started_at if record is not None else ''}".strip()
 
     def check_alone(self) -> None:
-        """The data directory is locked."""
+        """No-op: the data directory is locked."""
 
     def unsettled(self) -> int:
         return self._count(_UNSETTLED)
 
     def half_erased(self) -> int:
         kinds = ", ".join(f"'{kind}'" for kind in UNSETTLED_KINDS)
-        return self._count(f"SELECT COUNT(*) FROM documents WHERE kind IN ({kinds})")  # noqa: S608  our own words
+        return self._count(f"SELECT COUNT(*) FROM documents WHERE kind IN ({kinds})")  # noqa: S608  no user input
 
     def record(self) -> Record | None:
         row = self._database.execute("SELECT value FROM documents WHERE kind = ? AND key = ?", RECORD).fetchone()
@@ -176,7 +177,7 @@ class SqliteSide:
             return [] if token is None else [("token", token)]
         if table is ORDER:
             return self._database.execute(_ORDER)
-        statement = f"SELECT {', '.join(table.columns)} FROM {table.name}"  # noqa: S608  our own words
+        statement = f"SELECT {', '.join(table.columns)} FROM {table.name}"  # noqa: S608  no user input
         if table not in OF_A_SESSION:
             return self._database.execute(statement)
         order = ", ".join(table.key) or "phrase_key"
@@ -191,12 +192,12 @@ class SqliteSide:
         folder = self._folder(session_id)
         if folder is not None and folder.is_dir():
             for path in folder.iterdir():
-                # Others are parts of files that were never complete.
+                # The others are incomplete files.
                 if not path.name.startswith(".") and path.is_file() and not path.is_symlink():
                     yield path.name, path.read_bytes()
 
     def _folder(self, session_id: str) -> Path | None:
-        """Never one that is elsewhere, whatever a session is called."""
+        """Return the session's folder. Never a path outside `attachments`, whatever the session id is."""
         if os.path.basename(session_id) != session_id or session_id in ("", ".", "..") or "\0" in session_id:
             return None
         return self._home.path / "attachments" / session_id
@@ -233,12 +234,12 @@ class SqliteSide:
             if table is DOCUMENTS:
                 rows = self._own_kinds(rows)
             else:
-                self._database.execute(f"DELETE FROM {table.name}")  # noqa: S608  our own words
+                self._database.execute(f"DELETE FROM {table.name}")  # noqa: S608  no user input
             self._insert(table.name, tuple(table.columns), rows)
 
     def _own_kinds(self, rows: Iterable[Row]) -> list[Row]:
         kept = ", ".join(f"'{kind}'" for kind in OWN_KINDS)
-        self._database.execute(f"DELETE FROM documents WHERE kind NOT IN ({kept})")  # noqa: S608  our own words
+        self._database.execute(f"DELETE FROM documents WHERE kind NOT IN ({kept})")  # noqa: S608  no user input
         kinds = {f"{kind}.{self._home.node}": kind for kind in OF_NODE}
         return [(kinds.get(kind, kind), key, value) for kind, key, value in rows]
 
@@ -251,7 +252,7 @@ class SqliteSide:
             self._insert("heads", ("session_key", "fencing_token"), [(key, token)])
 
     def _write_events(self, key: int, rows: Iterable[Row]) -> None:
-        """Their positions are provisional: see _write_order."""
+        """Write events with provisional positions; see _write_order."""
         first = self._count(_LAST) + 1
         columns = ("position", "session_key", *EVENTS.columns)
         self._insert("events", columns, ((place, key, *row) for place, row in enumerate(rows, first)))
@@ -272,15 +273,15 @@ class SqliteSide:
         self._reserve()
 
     def _reserve(self) -> None:
-        """As a server reserves positions, so that the next one begins beyond them."""
+        """Reserve positions like a server does, so that the next server starts above them."""
         self._database.execute("UPDATE meta SET positions = ?, erased_position = 0", (self._count(_LAST),))
 
     def _write_files(self, session_id: str, rows: Iterable[Row]) -> None:
-        """The folder has these afterwards and no others. One that was moved from here has most of them already."""
+        """Make the folder contain exactly these files. It may already have most of them from before an earlier move."""
         folder = self._folder(session_id)
         kept = set()
         for name, data in rows:
-            assert folder is not None and os.path.basename(name) == name, "a file has a plain name"
+            assert folder is not None and os.path.basename(name) == name, "a file name must not contain a path"
             kept.add(name)
             _put(folder, name, data)
         if folder is not None and folder.is_dir():
@@ -290,7 +291,7 @@ class SqliteSide:
 
     def _insert(self, table: str, columns: tuple[str, ...], rows: Iterable[Row]) -> None:
         places = ", ".join("?" * len(columns))
-        statement = f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({places})"  # noqa: S608  our own words
+        statement = f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({places})"  # noqa: S608  no user input
         self._database.executemany(statement, rows)
 
     def _key(self, session_id: str | None) -> int:
@@ -300,7 +301,7 @@ class SqliteSide:
         key = self._key(session_id)
         names = [table.name for table in OF_A_SESSION if table is not FILES]
         for name in (*names, "heads", "launches"):
-            self._database.execute(f"DELETE FROM {name} WHERE session_key = ?", (key,))  # noqa: S608  our own words
+            self._database.execute(f"DELETE FROM {name} WHERE session_key = ?", (key,))  # noqa: S608  no user input
         folder = self._folder(session_id)
         if folder is not None:
             shutil.rmtree(folder, ignore_errors=True)
@@ -339,7 +340,7 @@ def _flag(value: Any) -> bool:
 
 def _text(value: Any) -> str:
     if not isinstance(value, str):
-        raise TypeError("not a text")
+        raise TypeError("not text")
     return clean(value)
 
 

@@ -1,31 +1,31 @@
-"""Wake-ups: a log says that a session has something new. Losing one costs time, never data.
+"""Wake-ups: a signal that a session has new events. Losing one costs time, never data.
 
-Apart from the store on purpose: facts are in the store, and a follower that is woken, or polls, reads them there. In
-one server there is one log, which wakes its own followers without this; between servers it is the database's own
-notification (postgres_wakeups.py).
+Separate from the store on purpose: the data is in the store, and a follower reads it there when it is woken or polls.
+Inside one server, the log wakes its own followers without this module. Between servers, wake-ups use the database's
+notifications (postgres_wakeups.py).
 """
 
 from collections.abc import Callable
 from typing import Protocol
 
 Listener = Callable[[str], None]
-"""Called with what was announced, which mostly names a session; "" means that anything may have changed. Must not block
-and must not raise."""
+"""Called with the announced text, usually a session id; "" means that anything may have changed. Must not block or
+raise."""
 
 
 class Wakeups(Protocol):
     async def start(self) -> None:
-        """Be ready to carry wake-ups; before, none is carried."""
+        """Start delivering wake-ups."""
         ...
 
     async def stop(self) -> None: ...
 
     def announce(self, session_id: str, by: object) -> None:
-        """Something was committed for this session; whoever says so knows it already."""
+        """Announce a commit to this session to all listeners except `by`."""
         ...
 
     def listen(self, who: object, listener: Listener) -> Callable[[], None]:
-        """Call `listener` for what others announce, until the returned function is called."""
+        """Call `listener` with what others announce, until the returned function is called."""
         ...
 
 
@@ -36,10 +36,10 @@ class LocalWakeups:
         self._listeners: list[tuple[object, Listener]] = []
 
     async def start(self) -> None:
-        """It always is."""
+        """No-op."""
 
     async def stop(self) -> None:
-        """There is nothing to stop."""
+        """No-op."""
 
     def announce(self, session_id: str, by: object) -> None:
         if len(self._listeners) > 1:

@@ -1,8 +1,8 @@
-"""The asynchronous client: the same verbs as client.py for programs that live in an event loop.
+"""The asynchronous client: the methods of client.py for programs with an event loop.
 
-Above: programs in Python. Below: the synchronous client, in threads. It is deliberately not a second implementation:
-what happens on the way to a server (repeats, positions, reconnects) is written and tested once, and a thread that waits
-costs less than a copy that differs.
+Above: Python programs. Below: the synchronous client, in threads. It is deliberately not a second implementation:
+retries, positions and reconnects are written and tested once, and a waiting thread costs less than a copy that
+diverges.
 """
 
 import asyncio
@@ -18,13 +18,13 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 CALLS_AT_ONCE = 64
-"""Each takes a thread while it waits; more of them wait for one."""
+"""Each waiting call takes a thread; further calls wait for a free one."""
 
 
 def _in_a_thread(
     verb: Callable[Concatenate[Client, P], T],
 ) -> "Callable[Concatenate[AsyncClient, P], Coroutine[Any, Any, T]]":
-    """A verb of the synchronous client, to be awaited."""
+    """An awaitable version of a synchronous method."""
 
     @functools.wraps(verb)
     async def call(self: "AsyncClient", /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -35,7 +35,7 @@ def _in_a_thread(
 
 
 class AsyncClient:
-    """One server. As Client, whose words these are; use it with `async with`."""
+    """A client for one server, with the methods of Client. Use it with `async with`."""
 
     def __init__(self, locate: Address | Callable[[], Address], *, patience_s: float = 0.0) -> None:
         self.client = Client(locate, patience_s=patience_s)
@@ -48,7 +48,7 @@ class AsyncClient:
         self.close()
 
     def close(self) -> None:
-        """What is being waited for fails; what was sent is sent."""
+        """Close the client. Pending calls fail; requests that were already sent stay sent."""
         self.client.close()
         self.threads.shutdown(wait=False, cancel_futures=True)
 
@@ -122,7 +122,7 @@ class AsyncClient:
         return _each(self.client.all_sessions(**filters), _nothing)
 
     def log(self, session_id: str) -> AsyncIterator[bytes]:
-        """The session's events as they are kept, a JSON line each."""
+        """The session's stored events, one JSON line each."""
         return _each(self.client.log(session_id), _nothing)
 
     def events(
@@ -133,26 +133,26 @@ class AsyncClient:
         on_lost: Callable[[str], None] | None = None,
         on_back: Callable[[], None] | None = None,
     ) -> AsyncIterator[Event]:
-        """The session's events after `position` (none: a snapshot first), live, until the session ends. `on_lost` and
-        `on_back` are called in another thread."""
+        """The session's events after `position`, live, until the session ends. Without a position, starts with a
+        snapshot. `on_lost` and `on_back` are called in another thread."""
         stream = self.client.events(session_id, position, on_lost=on_lost, on_back=on_back)
         return _each(iter(stream), stream.close)
 
     def changes(
         self, *, on_lost: Callable[[str], None] | None = None, on_back: Callable[[], None] | None = None
     ) -> AsyncIterator[Event]:
-        """What changes in any session from now on, live and without end."""
+        """Changes in all sessions from now on, live and without end."""
         stream = self.client.changes(on_lost=on_lost, on_back=on_back)
         return _each(iter(stream), stream.close)
 
 
 def _nothing() -> None:
-    """What can't wait for long needs not be woken."""
+    """For iterators that never block for long, so nothing has to be woken."""
 
 
 async def _each(found: Iterator[T], close: Callable[[], None]) -> AsyncIterator[T]:
-    """One at a time, so that a slow reader slows nothing but itself; in a thread of its own, since a stream may wait
-    for days. `close` wakes it, if it waits for something that nobody wants any more."""
+    """Iterate in a separate thread, because a stream may block for days; one item at a time, so that the reader sets
+    the pace. `close` wakes the thread if the reader stops early."""
     loop, end = asyncio.get_running_loop(), object()
     thread = ThreadPoolExecutor(1, thread_name_prefix="perdure-reading")
     try:

@@ -1,13 +1,16 @@
-"""The synchronous client: what the command line, and programs in Python, reach a server with.
+"""The synchronous client for the command line and for Python programs.
 
-Above: cli/. Below: transport.py and stream.py. It knows the wire and nothing of the server's inside.
+Above: cli/, mcp/, and programs. Below: transport.py and stream.py. It knows the HTTP API, but nothing about the
+server's internals.
 
-Three promises. A send carries a `message_id`, so that it can be repeated after a broken connection and is taken once.
-An event stream goes on after a disconnect or a server's restart at the position where it was, without a gap or a
-double; where the server can't serve the position it sends a `snapshot`, which is passed on as such. What the server
-refuses is a `Problem` with its code and sentence; no server is `Unreachable`.
+It makes three promises:
+- Sending is idempotent. Each message carries a `message_id`, so it can be retried after a broken connection.
+- An event stream resumes after a disconnect or a server restart, without gaps or duplicates. If the server can't resume
+  at the position, it sends a `snapshot`, which the stream passes on.
+- If the server refuses a request, the client raises `Problem` with the error code and message. If no server is
+  reachable, it raises `Unreachable`.
 
-It deliberately keeps no state of a session: what events mean is for the reader to say.
+It deliberately holds no session state: the caller interprets the events.
 """
 
 import base64
@@ -56,10 +59,10 @@ WhenFull = Literal["wait", "refuse"]
 
 
 class Client(Transport):
-    """One server, and a verb for each thing that it does.
+    """A client for one server, with a method for each operation of the API.
 
-    `locate` is asked again after a lost connection, as a restarted server may listen elsewhere. With `patience_s` a
-    request that can be repeated is, until it is answered or that time is over.
+    `locate` is called again after a lost connection, because a restarted server may listen elsewhere. Idempotent
+    requests are retried for `patience_s` seconds.
     """
 
     # Messages and sessions -------------------------------------------------------------------------------------------
@@ -82,12 +85,14 @@ class Client(Transport):
         model: str | None = None,
         mode: str | None = None,
     ) -> Json:
-        """Send a message: to a session, or to a new one. It is taken once, however often it is sent. With `kickoff` the
-        project's template is a new session's first message, with `text` in its place; `parent` is the session that
-        starts the new one; `model` and `mode` are a new session's. `attached(path)` makes an attachment of a file.
+        """Send a message to a session, or to a new one. Idempotent for a given `message_id`.
 
-        If no slot is free, the answer's `state` is `accepted` and `waits_for` says what for: the turn begins when
-        there is one. With `when_full="refuse"` the message is refused as `slots_full` instead."""
+        For a new session: `kickoff` uses the project's template as the first message, with `text` inserted; `parent` is
+        the parent session; `model` and `mode` apply to it. `attached(path)` turns a file into an attachment.
+
+        If no slot is free, the result's `state` is `accepted` and `waits_for` says what the message is waiting for. The
+        turn starts when there is a slot. With `when_full="refuse"`, the server refuses the message with `slots_full`
+        instead."""
         body: Json = {"text": text, "message_id": message_id or new_message_id(), "when_busy": when_busy}
         body |= {"fresh": True} if fresh else {}
         body |= {"when_full": when_full} if when_full != "wait" else {}
@@ -100,16 +105,16 @@ class Client(Transport):
         body |= {"kickoff": True} if kickoff else {}
         body |= {"parent": parent} if parent else {}
         body |= _given(model=model, mode=mode)
-        # The server makes the new session's id from the message's, so that a repeat finds it.
+        # The server derives the new session's id from the message id, so a retry finds the session.
         return self._json("POST", "/api/messages", body=body, repeatable=True)
 
     def begin_run(self, /, text: str, *, message_id: str | None = None, **fields: Any) -> Json:
-        """Begin a single run: what `send` answers. Its session closes itself when the turn is over."""
+        """Start a single-shot run. Returns what `send` returns. The session ends with the turn."""
         body = {"text": text, "message_id": message_id or new_message_id(), **fields}
         return self._json("POST", "/api/run", body=body, params={"wait": "false"}, repeatable=True)
 
     def run(self, /, text: str, *, message_id: str | None = None, **fields: Any) -> Json:
-        """One prompt, worked to its end: the run. A lost connection or a restarted server doesn't cost it.
+        """Run one prompt to its end and return the run. Survives a lost connection and a server restart.
 
         `fields` are those of `POST /api/run`: agent, project, workdir, model, mode, timeout_s, permissions, when_full
         and others."""
@@ -118,7 +123,7 @@ class Client(Transport):
         for event in self.events(begun["session_id"], begun["seq"] - 1):
             if event.type == "turn_end" and event.turn == begun["turn"]:
                 break
-        # The same message again is the same run: it is over, and is answered at once.
+        # Sending the same message id again returns the finished run immediately.
         body = {"text": text, "message_id": message_id, **fields}
         return self._json("POST", "/api/run", body=body, repeatable=True)
 
@@ -126,11 +131,11 @@ class Client(Transport):
         return self._json("POST", "/api/sessions", body=fields, repeatable=False)
 
     def import_session(self, session: Json) -> Json:
-        """A session that was kept elsewhere. A second time it is refused as a conflict: it is there already."""
+        """Import a session. Raises a Problem with the code `conflict` if it exists already."""
         return self._json("POST", "/api/import", body=session, repeatable=True)
 
     def start_session(self, /, agent: str, **fields: Any) -> Json:
-        """A new session with its agent running, in Diane's words: with the models and modes that there are."""
+        """Start a session and its agent. Returns it in Diane's format, with the available models and modes."""
         return self._json("POST", f"/agents/{quote(agent, safe='')}/sessions", body=fields, repeatable=False)
 
     def sessions(self, /, **filters: Any) -> Json:
@@ -147,7 +152,7 @@ class Client(Transport):
                 return
 
     def session(self, session_id: str, *, limit: int | None = None, cursor: str | None = None) -> Json:
-        """The session with its newest turns, or with those before a cursor: `next_cursor` is that of older ones."""
+        """The session with its newest turns, or with those before `cursor`. `next_cursor` leads to older turns."""
         return self._json("GET", _session(session_id), params={"limit": limit, "cursor": cursor})
 
     def whole_session(self, session_id: str) -> Json:
@@ -169,32 +174,32 @@ class Client(Transport):
         return self._json("POST", _session(session_id, "stop"), repeatable=True)
 
     def close_session(self, session_id: str) -> Json:
-        """End it as completed. Again: the same."""
+        """End a session as completed. Idempotent."""
         return self._json("DELETE", _session(session_id), repeatable=True)
 
     def erase(self, session_id: str) -> None:
-        """End it, and leave nothing of it."""
+        """End a session and delete it permanently."""
         self._ask("DELETE", _session(session_id), params={"purge": "true"}, repeatable=False)
 
     def set_config(self, session_id: str, config_id: str, value: str | bool | float) -> Json:
-        """Set the model, the mode or another option of the session's agent."""
+        """Set the model, mode or another option of the session's agent."""
         body = {"config_id": config_id, "value": value}
         return self._json("POST", _session(session_id, "config"), body=body)
 
     def change_session(self, session_id: str, /, **changes: Any) -> Json:
-        """Change title, summary, labels (the whole list) or archived; the session as it is then."""
+        """Change the title, summary, labels (the whole list) or archived flag. Returns the changed session."""
         return self._json("PATCH", _session(session_id), body=changes)
 
     def queue(self, session_id: str) -> list[Json]:
-        """The messages that wait for the running turn to end, the next one first."""
+        """The messages that are waiting for the running turn to end, in order."""
         return _queue(self._json("GET", _session(session_id, "queue")))
 
     def edit_queued(self, session_id: str, message_id: str, text: str) -> list[Json]:
-        """Give a waiting message another text, in its place; the queue as it is then."""
+        """Change the text of a queued message. Returns the queue."""
         return _queue(self._json("PATCH", _session(session_id, "queue", message_id), body={"text": text}))
 
     def unqueue(self, session_id: str, message_id: str) -> list[Json]:
-        """Withdraw a waiting message; the queue as it is then."""
+        """Withdraw a queued message. Returns the queue."""
         return _queue(self._json("DELETE", _session(session_id, "queue", message_id), repeatable=False))
 
     def files(self, session_id: str, letters: str = "", *, limit: int | None = None) -> list[str]:
@@ -210,16 +215,16 @@ class Client(Transport):
     def answer(self, session_id: str, prompt_id: str, answer: Json) -> Json:
         return self._json("POST", _session(session_id, "prompts", prompt_id), body=answer, repeatable=False)
 
-    # What was said ---------------------------------------------------------------------------------------------------
+    # History ---------------------------------------------------------------------------------------------------------
 
     def edit_message(self, session_id: str, message_id: str, text: str, *, revision: int | None = None) -> Json:
-        """Another text for a message of the visible history; the session as it is then. With `revision`, which a
-        session and a transcript carry, only if nobody has changed the history since: else `conflict`."""
+        """Change the text of a message in the visible history. Returns the changed session. With `revision` (a field of
+        sessions and transcripts), fails with `conflict` if the history has changed since."""
         path = _session(session_id, "messages", message_id)
         return self._json("PATCH", path, body=_given(text=text, revision=revision), repeatable=False)
 
     def rewind(self, session_id: str, turn: int, *, revision: int | None = None) -> Json:
-        """Drop this turn and all after it from the visible history; the session as it is then."""
+        """Remove this turn and all later turns from the visible history. Returns the changed session."""
         body = _given(turn=turn, revision=revision)
         return self._json("POST", _session(session_id, "rewind"), body=body, repeatable=False)
 
@@ -234,25 +239,26 @@ class Client(Transport):
         revision: int | None = None,
         when_full: WhenFull = "wait",
     ) -> Json:
-        """Drop this turn and all after it, and send its message again: what `send` answers. It is done once, however
-        often it is sent, and the agent's context is always restarted."""
+        """Remove this turn and all later turns, and send its message again. Returns what `send` returns. Idempotent for
+        a given `message_id`. Always restarts the agent's context."""
         message_id = message_id or new_message_id()
         body = _given(turn=turn, text=text, agent=agent, message_id=message_id, revision=revision)
         body |= {"when_full": when_full} if when_full != "wait" else {}
         return self._json("POST", _session(session_id, "retry"), body=body, repeatable=True)
 
     def fork(self, session_id: str, turn: int | None = None, *, agent: str | None = None) -> Json:
-        """A new session that begins with this history, up to and with `turn`."""
+        """Start a session with this history, up to and including `turn`."""
         body = _given(turn=turn, agent=agent)
         return self._json("POST", _session(session_id, "fork"), body=body, repeatable=False)
 
     def plan(self, session_id: str, *, agent: str | None = None, fresh: bool = False) -> Json:
-        """What the next turn would do, and why. Nothing is done."""
+        """The context that the next turn would get, and why. Changes nothing."""
         body = _given(agent=agent, fresh=fresh)
         return self._json("POST", _session(session_id, "plan"), body=body, repeatable=True)
 
     def usage(self, /, group_by: str = "day", **filters: str | None) -> Json:
-        """What turns have cost: `{group_by, usage, total}`. Filters: since, until, agent, project, session."""
+        """Tokens, cost and time of turns: `{group_by, usage, total}`. Filters: since, until, agent, project,
+        session."""
         return self._json("GET", "/api/usage", params={"group_by": group_by, **filters})
 
     # Reading ---------------------------------------------------------------------------------------------------------
@@ -265,18 +271,19 @@ class Client(Transport):
         on_lost: Callable[[str], None] | None = None,
         on_back: Callable[[], None] | None = None,
     ) -> EventStream:
-        """The session's events after `position` (none: a snapshot first), live, until the session ends."""
+        """The session's events after `position`, live, until the session ends. Without a position, starts with a
+        snapshot."""
         return EventStream(self, _session(session_id, "events"), position, on_lost, on_back)
 
     def changes(
         self, *, on_lost: Callable[[str], None] | None = None, on_back: Callable[[], None] | None = None
     ) -> EventStream:
-        """What changes in any session from now on, live and without end: turns, prompts, titles, ends. Text and tools
-        are in `events` of one session."""
+        """Changes in all sessions from now on, live and without end: turns, prompts, titles, ends. For text and tools,
+        use `events` of one session."""
         return EventStream(self, "/api/events", None, on_lost, on_back, all_sessions=True)
 
     def transcript(self, session_id: str, from_turn: int = 1, *, rewound: bool = False) -> Json:
-        """The turns in full; with `rewound` also those that are no longer visible, marked as such."""
+        """The turns in full. With `rewound`, includes rewound turns, which are marked."""
         params = {"from_turn": from_turn, "rewound": "true" if rewound else None}
         return self._json("GET", _session(session_id, "transcript"), params=params)
 
@@ -285,7 +292,7 @@ class Client(Transport):
         return self._ask("GET", _session(session_id, "transcript"), params=params).content.decode()
 
     def log(self, session_id: str) -> Iterator[bytes]:
-        """The session's events as they are kept, a JSON line each."""
+        """The session's stored events, one JSON line each."""
         position = 0
         while True:
             params = {"offset": position, "limit": LOG_PAGE_EVENTS}
@@ -297,8 +304,8 @@ class Client(Transport):
             position = int(msgspec.json.decode(lines[-1])["seq"])
 
     def attachments(self, session_id: str) -> list[Json]:
-        """The files that came with messages, oldest first: as the messages have them, and `message_id` and `turn` (None
-        while the message waits). Those without a `file` were only named, and can't be fetched."""
+        """The attachments of all messages, oldest first, each with `message_id` and `turn` (None while the message is
+        queued). An attachment without `file` is only a reference and can't be fetched."""
         turns = self.transcript(session_id, rewound=True)["turns"]
         messages = [{**turn["message"], "turn": turn["turn"]} for turn in turns if turn["message"]]
         messages += [{**waiting, "turn": None} for waiting in self.queue(session_id)]
@@ -309,20 +316,20 @@ class Client(Transport):
         ]
 
     def attachment(self, session_id: str, file: str) -> bytes:
-        """A file that came with a message."""
+        """The content of an attachment."""
         return self._ask("GET", _session(session_id, "attachments", file)).content
 
-    # The rest --------------------------------------------------------------------------------------------------------
+    # Server, agents and projects -------------------------------------------------------------------------------------
 
     def health(self) -> Json:
         return self._json("GET", "/api/health")
 
     def server(self) -> Json:
-        """How the server is: what it runs and uses, and what is damaged and set aside."""
+        """The server's state: what it runs and uses, and what is damaged."""
         return self._json("GET", "/api/server")
 
     def directory(self, path: str) -> Json:
-        """How the server sees a directory: its identity, and the projects that it lies in."""
+        """What the server knows about a directory: its identity, and the projects that contain it."""
         return self._json("GET", "/api/directory", params={"path": path})
 
     def default_agent(self) -> str:
@@ -336,12 +343,12 @@ class Client(Transport):
         return self._json("GET", f"/api/agents/{quote(name, safe='')}")
 
     def reload_agents(self) -> list[Json]:
-        """Let the server take the agents as its perdure.toml names them now."""
+        """Reload the agents from the server's perdure.toml. Returns them."""
         found: list[Json] = self._json("POST", "/api/agents/reload")["agents"]
         return found
 
     def catalogue(self) -> list[Json]:
-        """Agents that are known by name."""
+        """The catalogue of agents."""
         found: list[Json] = self._json("GET", "/api/catalogue")["catalogue"]
         return found
 
@@ -350,14 +357,14 @@ class Client(Transport):
         return found
 
     def project(self, project_id: str) -> Json:
-        """One project, by its id or its name."""
+        """One project, by id or name."""
         return self._json("GET", _project(project_id))
 
     def add_project(self, /, path: str, **fields: Any) -> Json:
         return self._json("POST", "/api/projects", body={"path": path, **fields}, repeatable=False)
 
     def change_project(self, project_id: str, /, **changes: Any) -> Json:
-        """Change a project. What is left out stays; None takes a setting away. The project as it is then."""
+        """Change a project. Omitted settings stay; None resets a setting. Returns the changed project."""
         return self._json("PATCH", _project(project_id), body=changes)
 
     def remove_project(self, project_id: str) -> None:
@@ -374,12 +381,12 @@ class Client(Transport):
         return self._json("GET", _job(job_id))
 
     def add_job(self, /, name: str, message: str, **fields: Any) -> Json:
-        """Schedule a message. Give `cron` or `every_s`; the other fields are those of `POST /api/jobs`. Without
-        `time_zone` the server's own counts."""
+        """Schedule a message. Give `cron` or `every_s`; the other fields are those of `POST /api/jobs`. `time_zone`
+        defaults to the server's."""
         return self._json("POST", "/api/jobs", body={"name": name, "message": message, **fields}, repeatable=False)
 
     def change_job(self, job_id: str, /, **changes: Any) -> Json:
-        """Change a job. What is left out stays; None takes a setting away. The job as it is then."""
+        """Change a job. Omitted settings stay; None resets a setting. Returns the changed job."""
         return self._json("PATCH", _job(job_id), body=changes)
 
     def remove_job(self, job_id: str) -> None:
@@ -393,66 +400,66 @@ class Client(Transport):
         return self._json("POST", _job(job_id, "resume"), repeatable=True)
 
     def run_job(self, job_id: str, run_id: str | None = None) -> Json:
-        """Run a job now: the run, which has just begun or waits for the one before it. The same `run_id` again starts
-        nothing, and answers with the run that it named."""
+        """Run a job now. Returns the run, which has started or is waiting for the previous one. Idempotent for a given
+        `run_id`."""
         return self._json("POST", _job(job_id, "run"), body={"run_id": run_id or new_run_id()}, repeatable=True)
 
     def job_runs(self, job_id: str, *, limit: int | None = None, cursor: str | None = None) -> Json:
-        """One page of a job's runs, the newest first: `{runs, next_cursor}`."""
+        """One page of a job's runs, newest first: `{runs, next_cursor}`."""
         return self._json("GET", _job(job_id, "runs"), params={"limit": limit, "cursor": cursor})
 
     def preview_schedule(self, /, **fields: Any) -> Json:
-        """What a schedule means, and when it is due next: `{schedule, time_zone, next_runs}`. Nothing is stored. The
-        fields are cron or every_s, time_zone, starts_at and until."""
+        """Describe a schedule and its next runs: `{schedule, time_zone, next_runs}`. Stores nothing. The fields are
+        cron or every_s, time_zone, starts_at and until."""
         return self._json("POST", "/api/jobs/preview", body=fields, repeatable=True)
 
     # Nodes -----------------------------------------------------------------------------------------------------------
 
     def nodes(self) -> list[Json]:
-        """The servers that share these sessions; on SQLite the one that answers."""
+        """All nodes; with SQLite, only this server."""
         found: list[Json] = self._json("GET", "/api/nodes")["nodes"]
         return found
 
     def drain_node(self, node: str) -> Json:
-        """Let a node, named by its id or name, start nothing new; the node as it is then."""
+        """Stop starting new turns on a node, given by id or name. Returns the node."""
         return self._json("POST", _node(node, "drain"), repeatable=True)
 
     def resume_node(self, node: str) -> Json:
-        """Let a draining node start turns again."""
+        """Resume a draining node."""
         return self._json("POST", _node(node, "resume"), repeatable=True)
 
     def remove_node(self, node: str) -> Json:
-        """Forget a node that is gone for good: `sessions` says how many have no node now."""
+        """Remove a node that will not return. `sessions` is the number of sessions that now have no node."""
         return self._json("DELETE", _node(node), repeatable=False)
 
     def move_sessions(self, to: str, session_ids: Sequence[str] = (), *, from_node: str | None = None) -> Json:
-        """Move these sessions to a node, or all of another node's: `{to, moved, failed}`. If only one is named and
-        can't be moved, that is a Problem."""
+        """Move these sessions, or all sessions of `from_node`, to a node: `{to, moved, failed}`. Raises a Problem if
+        you give only one session and it can't be moved."""
         body: Json = {"session_ids": list(session_ids)} | _given(**{"from": from_node})
         return self._json("POST", _node(to, "move"), body=body, repeatable=True)
 
     def ready(self) -> Json:
-        """Whether the server should get new requests: a Problem with the code `unavailable` if not."""
+        """Check that the server accepts requests. Raises a Problem with the code `unavailable` if it does not."""
         return self._json("GET", "/api/ready")
 
     # Signing in ------------------------------------------------------------------------------------------------------
 
     def login_link(self) -> str:
-        """A link that signs one browser in, once."""
+        """A one-time link that signs in a browser."""
         path = self._json("POST", "/api/login-links", repeatable=False)["path"]
         return self.url.rstrip("/") + str(path)
 
     def logins(self) -> list[Json]:
-        """The browsers that are signed in."""
+        """The signed-in browsers."""
         found: list[Json] = self._json("GET", "/api/logins")["logins"]
         return found
 
     def end_login(self, login_id: str) -> None:
-        """Sign a browser out."""
+        """Sign out a browser."""
         self._ask("DELETE", f"/api/logins/{quote(login_id, safe='')}", repeatable=False)
 
     def end_logins(self) -> int:
-        """Sign every browser out; how many there were."""
+        """Sign out all browsers. Returns their number."""
         return int(self._json("DELETE", "/api/logins", repeatable=False)["ended"])
 
 
@@ -465,7 +472,7 @@ def new_run_id() -> str:
 
 
 def attached(path: str | os.PathLike[str]) -> Json:
-    """A file as an attachment of a message, with its content."""
+    """An attachment for a message, with the content of this file."""
     file = Path(path)
     mime_type = mimetypes.guess_type(file.name)[0] or "application/octet-stream"
     return {"name": file.name, "mime_type": mime_type, "data": base64.b64encode(file.read_bytes()).decode()}

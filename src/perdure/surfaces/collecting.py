@@ -1,8 +1,8 @@
-"""A turn that is waited for and collected: for calls that send a message and answer with what came of it.
+"""Waits for a turn and collects its result, for calls that send a message and return the answer.
 
-Above: the surfaces that answer so. Below: the verbs and the log. It only reads: whoever stops waiting stops nothing.
-While a turn runs, waiting for it costs next to nothing: each commit wakes the waiter, which looks at the phase alone,
-and the turn's events are read once, when it is over.
+Above: surfaces with blocking calls. Below: the verbs and the log. It only reads: if the caller stops waiting, the turn
+continues. Waiting is cheap: each commit wakes the waiter, which checks only the phase, and the turn's events are read
+once, at the end.
 """
 
 from typing import Any
@@ -18,7 +18,7 @@ READ_BATCH = 1_000
 
 
 class Collected(Struct, kw_only=True):
-    """A turn that is over."""
+    """A finished turn."""
 
     session_id: str
     run_id: str
@@ -36,8 +36,8 @@ class Collected(Struct, kw_only=True):
 
 
 async def collect(sessions: Sessions, accepted: dict[str, Any]) -> Collected:
-    """The turn of a message that was accepted, when it is over. How long that takes is for the session's clocks to
-    say, and for whoever answers its prompts."""
+    """Wait for the turn of an accepted message to end. There is no timeout here: the session's own timeouts apply, and
+    prompts may wait for a person."""
     session_id, turn = accepted["session_id"], accepted["turn"]
     journal = await sessions.journal(session_id)
 
@@ -62,9 +62,9 @@ async def collect(sessions: Sessions, accepted: dict[str, Any]) -> Collected:
             elif isinstance(event, ev.Error):
                 error = event
             elif isinstance(event, ev.TurnEnd) and message is not None:
-                # One that was cancelled before it began has no start.
+                # A turn that was cancelled before it started has no start event.
                 return _collected(accepted["run_id"], message, start or message, event, view.text(), error)
-    raise Refused("not_found", "The session was erased while its turn was waited for.")
+    raise Refused("not_found", "The session was erased before its turn ended.")
 
 
 def _collected(

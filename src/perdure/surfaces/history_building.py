@@ -1,8 +1,8 @@
-"""Lines of a session's `.ndjson` made into the events of finished turns. Pure.
+"""Builds the events of finished turns from the lines of a session's `.ndjson`. Pure.
 
-Above: session_reading.py. Below: the lines, TeamHQ's or our own. Ours have the event with them. Of TeamHQ's the turns
-are made: one begins with its `turn_start`, in older files with whatever comes first, and what comes after its end, as
-an error does there, still belongs to it.
+Above: session_reading.py. Below: the lines, TeamHQ's or our own. Our lines contain the original event. For TeamHQ's
+lines the turns are reconstructed: a turn starts with `turn_start`, or in older files with the first line. A line after
+the end of a turn, such as an error, still belongs to it.
 """
 
 import re
@@ -17,13 +17,13 @@ Json = dict[str, Any]
 
 NOT_KEPT = "(The first message was not kept.)"
 CHATTER = re.compile(r"Agent initialized|Turn \d+ completed.*|Session .*")
-"""What TeamHQ's server says of its own doing; turns and states tell it already."""
+"""Status messages of TeamHQ's server. Turns and states already contain the information."""
 MAX_NUMBER = 2**53
 TURN_FAILED = re.compile(r"Turn \d+ failed \(exit code (\d+)\)")
 
 
 class Broken(Exception):
-    """A file that can't be read: the line, if it is one of several, and what is wrong with it."""
+    """An invalid file: the line, if it has several, and the problem."""
 
     def __init__(self, line: int | None, what: str) -> None:
         super().__init__(what)
@@ -64,7 +64,7 @@ class Building:
             self._takes[line["type"]](line["data"])
 
     def finish(self, stop_reason: str, error: str | None, at: str | None) -> None:
-        """At the end of the file: a turn that is still open ended in this way."""
+        """At the end of the file, end a turn that is still open."""
         self._at = at or self._at
         if self._message is not None and not self._open:
             self._begin(self._message_turn or self._last + 1)
@@ -74,7 +74,7 @@ class Building:
             self._end({"stop_reason": stop_reason})
 
     def events(self) -> list[Json]:
-        """Of the turns that are visible, in order. What was asked and never closed waits for nobody any more."""
+        """The events of the visible turns, in order, without prompts that were never closed."""
         return [event for turn in self._turns.values() for event in _closed(turn)]
 
     # Our own ---------------------------------------------------------------------------------------------------------
@@ -99,7 +99,7 @@ class Building:
             self._turns[turn].insert(-1, event)
 
     def _change(self, turn: int, own: Json) -> None:
-        """A message has another text, or this turn and all after it were taken back."""
+        """Apply a history change: an edited message, or a rewind of this turn and all later turns."""
         if own.get("change") != "edit":
             self._turns = {number: events for number, events in self._turns.items() if number < turn}
         for event in self._turns.get(turn, []):
@@ -110,7 +110,7 @@ class Building:
         if self._open:
             self._end({"stop_reason": "failed"})
         if turn <= self._last:
-            raise Broken(self._line, f"turn {turn} comes after turn {self._last}")
+            raise Broken(self._line, f"turn {turn} follows turn {self._last}")
         self._turns[turn] = []
         self._last, self._open = turn, True
         self._tools, self._tool_count, self._block = [], 0, 0
@@ -139,7 +139,8 @@ class Building:
         self._add({"type": "turn_start", **start})
 
     def _add(self, event: Json) -> None:
-        """To the turn that runs, or to the one that has just ended; the first line of an old file begins one."""
+        """Add an event to the open turn, or to the one that has just ended. The first line of an old file starts a
+        turn."""
         if not self._last:
             self._begin(1)
         turn = self._turns.get(self._last, [])
@@ -161,7 +162,7 @@ class Building:
         self._add({"type": "tool_use", "tool_id": tool_id, "name": name, "input": data.get("input")})
 
     def _tool_result(self, data: Json) -> None:
-        """Of the tool of this name that has waited longest; its line says no more."""
+        """Assign a result to the oldest open tool of this name: the line has no tool id."""
         name = data.get("tool")
         found = next((tool for tool in self._tools if tool[1] == name), self._tools[0] if self._tools else None)
         if found is None:
@@ -215,7 +216,7 @@ class Building:
     def _words(self, data: Json, name: str) -> str:
         found = data.get(name, "")
         if not isinstance(found, str):
-            raise Broken(self._line, f"data.{name} must be a text")
+            raise Broken(self._line, f"data.{name} must be a string")
         return found
 
     def _number(self, data: Json) -> int | None:
@@ -223,7 +224,7 @@ class Building:
         if found is None:
             return None
         if not isinstance(found, int) or isinstance(found, bool) or found <= self._last:
-            raise Broken(self._line, f"data.turnNumber must be a whole number over {self._last}")
+            raise Broken(self._line, f"data.turnNumber must be an integer greater than {self._last}")
         return found
 
 
@@ -233,6 +234,6 @@ def _closed(turn: list[Json]) -> list[Json]:
 
 
 def _number(value: Any) -> int | float | None:
-    """What is no sensible number is not worth refusing a history for."""
+    """The value if it is a sensible number, else None: a bad figure is no reason to reject a history."""
     sensible = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < MAX_NUMBER
     return value if sensible else None

@@ -1,6 +1,6 @@
-"""The first message of a session that a project's kickoff template makes.
+"""The first message of a session, from a project's kickoff template.
 
-Above: the surfaces that begin sessions in a project. Below: core/kickoff.py, and the projects.
+Above: surfaces that start sessions in a project. Below: core/kickoff.py, and the projects.
 """
 
 from perdure.core import kickoff
@@ -10,7 +10,7 @@ from perdure.runtime.verbs.sessions import Sessions
 
 
 def made_message(sessions: Sessions, project: str, title: str, message: str | None) -> str | None:
-    """The project's template with its places filled; None if it has no template, or none that would take `message`."""
+    """The project's filled template; None if there is no template, or if it has no place for `message`."""
     identity, settings = sessions.projects.find(project)
     template = settings.kickoff
     if not template or (message is not None and not kickoff.takes_message(template)):
@@ -26,11 +26,9 @@ def made_message(sessions: Sessions, project: str, title: str, message: str | No
 
 
 def asked_message(sessions: Sessions, project: str | None, title: str, message: str | None) -> str:
-    """The same for somebody who asked for the kickoff: what can't be made is refused."""
+    """Like made_message, for an explicit request: refuses instead of returning None."""
     if project is None:
-        raise Refused(
-            "invalid", "kickoff needs a project: it is the project's template that is used.", fields=["kickoff"]
-        )
+        raise Refused("invalid", "kickoff needs a project, because it uses the project's template.", fields=["kickoff"])
     made = made_message(sessions, project, title, message)
     if made is not None:
         return made

@@ -1,7 +1,7 @@
-"""How many files a process may have open: a connection is one, and so are an agent's pipes.
+"""The limit of open files. Connections and agents' pipes count.
 
-Above: server.py raises the limit, strangers.py stays within it, `perdure doctor` warns where it is low. Below: the
-system.
+Above: server.py, which raises the limit; unauthenticated.py, which stays within it; `perdure doctor`, which warns if
+it is low. Below: the operating system.
 """
 
 import logging
@@ -12,28 +12,29 @@ logger = logging.getLogger(__name__)
 
 MAX_OPEN_FILES = 65_536
 LOW_OPEN_FILES = 4096
-"""Below it strangers get less room than usual, and some hundred viewers and agents use the limit up."""
+"""Below this, unauthenticated connections get less room than usual, and some hundred viewers and agents exhaust it."""
 
 
 def raise_limit() -> None:
-    """Let this process open as many files as the system allows, within reason."""
+    """Raise this process's limit to what the system allows, at most MAX_OPEN_FILES."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _reachable((soft, hard))
     if _number(soft) < wanted:
         try:
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
         except (OSError, ValueError) as error:
-            # Some systems name a limit that they don't allow.
-            logger.warning("the limit of open files stays at %d: %s", soft, error)
+            # Some systems report a hard limit that they don't allow.
+            logger.warning("could not raise the limit of open files, it stays at %d: %s", soft, error)
 
 
 def limit() -> int:
-    """Of this process, now."""
+    """This process's current limit."""
     return _number(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
 
 
 def limit_of_server(pid: int | None) -> int:
-    """What this running server has; without one, or where others can't be asked, what one started here would get."""
+    """The limit of the running server with this pid. Without a pid, or if it can't be read, that of a server started
+    here."""
     if pid is not None and sys.platform == "linux":
         try:
             return _number(resource.prlimit(pid, resource.RLIMIT_NOFILE)[0])

@@ -1,8 +1,8 @@
-"""Sessions as files, in TeamHQ's layout: `{project}/{session}.json` and `{session}.ndjson`. How they are written. Pure.
+"""Writes sessions in TeamHQ's file layout: `{project}/{session}.json` and `{project}/{session}.ndjson`. Pure.
 
-Above: `perdure export`. Below: a session and its log as the API shows them, and TeamHQ's words. A program made for
-TeamHQ's files reads these. What it has no word for stands beside, under `perdure`, so that session_reading.py can make
-the same turns of them again; a text that both need is written once.
+Above: `perdure export`. Below: a session and its log from the API; teamhq.py. Programs for TeamHQ's files can read
+these. Everything that TeamHQ's format lacks is under the key `perdure`, from which session_reading.py restores the same
+turns. A text that both parts need is written once.
 """
 
 from collections.abc import Iterable, Iterator
@@ -16,32 +16,32 @@ Json = dict[str, Any]
 
 WITHOUT_PROJECT = "no-project"
 OWN = "perdure"
-"""The key of what only Perdure knows, and the type of a line that is only for it."""
+"""The key of data that only Perdure uses, and the type of a line that is only for Perdure."""
 KEPT = {*TAKEN, "history_changed"}
 PASSING = "waiting_to_begin"
-"""What a message waited for says nothing to whoever reads the file later."""
+"""An event that is not exported: what a message was waiting for no longer matters."""
 NOT_KEPT = ("seq", "first_seq", "session_id", "at")
 SAID = {"assistant_text": ("delta", "text"), "user_message": ("text", "message"), "tool_result": ("content", "output")}
-"""Where both have the same text: its name in the event, and in TeamHQ's data."""
+"""Texts that both formats have: the field in the event, and in TeamHQ's data."""
 CHOSEN = ("model", "mode", "config")
-"""What was chosen of the agent's own options: it means nothing to another agent."""
+"""Options of the agent. They mean nothing to another agent."""
 ABOUT = ("title", "summary", "labels", "archived", "agent", "workdir", *CHOSEN, "limits", "parent", "created_at")
 
 
 def folder_name(project: str | None) -> str:
-    """A project's folder; whatever it is called, a single name below the one that is written to."""
+    """The name of a project's folder. Always a single path component, whatever the project's id."""
     if project is None:
         return WITHOUT_PROJECT
     return quote(project, safe=" ").replace(".", "%2E") if project.startswith(".") else quote(project, safe=" ")
 
 
 def metadata_of(session: Json) -> Json:
-    """The session's `.json`."""
+    """The content of the session's `.json`."""
     return {**metadata(session, session["turns"]), OWN: {name: session[name] for name in ABOUT if name in session}}
 
 
 def lines_of(events: Iterable[Json]) -> Iterator[Json]:
-    """The lines of its `.ndjson`."""
+    """The lines of the session's `.ndjson`."""
     teller = Teller(FOR_FILES)
     for event in events:
         if event["type"] == PASSING:

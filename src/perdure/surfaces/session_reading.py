@@ -1,7 +1,8 @@
-"""Sessions as files, read: TeamHQ's and our own become what the server takes in. Pure.
+"""Reads session files, TeamHQ's and our own, into the body of an import request. Pure.
 
-Above: `perdure import`. Below: session_files.py has the layout, history_building.py makes turns of lines. Metadata of
-any age is read: what was added later has a default. What can't be read is `Broken`, with the line and what to do.
+Above: `perdure import`. Below: session_files.py, which defines the layout; history_building.py, which builds turns from
+lines. Metadata of any age can be read: newer fields have defaults. Invalid input raises `Broken` with the line and the
+problem.
 """
 
 from collections.abc import Iterable
@@ -12,7 +13,7 @@ from msgspec import Struct, field
 
 from perdure.core.errors import Refused
 from perdure.core.imported import time_of
-from perdure.core.misfits import what_is_wrong
+from perdure.core.validation import what_is_wrong
 from perdure.surfaces.history_building import Broken, Building
 from perdure.surfaces.session_files import OWN
 
@@ -23,7 +24,7 @@ INTERRUPTED = "Server restarted while session was running"
 
 
 class Own(Struct, kw_only=True):
-    """What only Perdure knows of a session."""
+    """Fields of a session that only Perdure has."""
 
     title: str = ""
     summary: str = ""
@@ -40,7 +41,7 @@ class Own(Struct, kw_only=True):
 
 
 class Metadata(Struct, kw_only=True, rename="camel"):
-    """A session's `.json`. The first fields were always there; the others have come since."""
+    """A session's `.json`. The first group of fields always existed; the others were added later."""
 
     id: str
     project_id: str
@@ -70,7 +71,7 @@ def read_metadata(raw: bytes) -> Metadata:
     for name, given in (("startedAt", found.started_at), ("endedAt", found.ended_at)):
         if given is not None:
             _check_time(name, given)
-    # One value under two names; older files have one of them, or neither.
+    # The same value under two names. Older files have one of them, or neither.
     found.conversation_id = found.conversation_id or found.cli_session_id
     found.cli_session_id = found.conversation_id
     if found.status != "running":
@@ -88,8 +89,8 @@ def _check_time(name: str, given: str) -> None:
 
 
 def read_turns(metadata: Metadata, lines: Iterable[bytes]) -> list[Json]:
-    """The session's finished turns as events. One that was not finished ends as the session did; if that had not ended,
-    whatever worked on it is gone, and the turn has failed with what was said until then."""
+    """The session's turns as events. An unfinished turn ends with the session's status. If the session had not ended
+    either, the turn has failed, and keeps its partial answer."""
     building = Building(metadata.id)
     for number, raw in enumerate(lines, 1):
         if raw.strip():
@@ -115,8 +116,8 @@ def _line(number: int, raw: bytes) -> Json:
 
 
 def import_body(metadata: Metadata, events: list[Json]) -> Json:
-    """What `POST /api/import` is sent, but for the project and the agent, which are this server's to know. What was
-    chosen of an agent's options is for that agent only."""
+    """The body of `POST /api/import` without the project and the agent, which depend on the target server. Model, mode
+    and config apply only to the original agent."""
     own = metadata.own or Own()
     return {
         "id": metadata.id,

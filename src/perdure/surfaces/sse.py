@@ -1,13 +1,13 @@
-"""Server-sent events, read: bytes in, frames out. Pure; the reading half of the event stream.
+"""A parser for server-sent events: bytes in, frames out. Pure.
 
-Above: client.py. Below: nothing. It deliberately does not reconnect, remember positions or decode JSON.
+Above: stream.py. Below: nothing. It deliberately does not reconnect, store positions or decode JSON.
 """
 
 from typing import NamedTuple
 
 
 class Frame(NamedTuple):
-    """One event as it was framed. Comments (the heartbeat) make none."""
+    """One frame. Comments (heartbeats) produce none."""
 
     id: str | None
     event: str
@@ -15,10 +15,10 @@ class Frame(NamedTuple):
 
 
 class Frames:
-    """Feed it what was received; it gives back the frames that are complete. A torn frame at the end is kept back."""
+    """Feed it received bytes; it returns complete frames and buffers an incomplete one."""
 
     def __init__(self) -> None:
-        # Pieces are joined once per line: a line of megabytes that comes in small chunks stays linear.
+        # Pieces are joined once per line, so a huge line in small chunks takes linear time.
         self._torn: list[bytes] = []
         self._id: str | None = None
         self._event = ""

@@ -1,10 +1,10 @@
-"""An event stream that does not end when a connection does.
+"""An event stream that survives disconnects.
 
-Above: client.py hands it out. Below: HTTP, by the client's connection, and sse.py.
+Above: client.py, which creates it. Below: HTTP, through the client's connections, and sse.py.
 
-The position is the id of the last frame that was handed out, so that a reconnect asks for exactly what is missing.
-Events are also numbered: one whose number was handed out already is dropped, whatever a server or proxy repeats. A
-snapshot may come at any time and sets the number anew.
+The position is the id of the last frame that was delivered, so a reconnect continues exactly there. In addition, events
+are numbered: an event whose number was already delivered is dropped, even if a server or proxy repeats it. A snapshot
+may arrive at any time and resets the number.
 """
 
 import socket
@@ -28,7 +28,7 @@ RETRY_MAX_S = 2.0
 
 
 class Event(NamedTuple):
-    """One event as the wire has it; `id` is the position after it."""
+    """One event as received. `id` is the position after it."""
 
     id: str
     seq: int
@@ -39,11 +39,11 @@ class Event(NamedTuple):
 
 
 class Broken(Exception):
-    """The connection is gone; the reason is for people."""
+    """The connection was lost, with a reason for people."""
 
 
 class EventStream:
-    """Iterate over it. `close` may be called from any thread and ends the iteration at once."""
+    """Iterate over it. `close` may be called from any thread and ends the iteration immediately."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class EventStream:
         self._seq = int(str(position).partition("-")[0]) if position is not None else 0
         self._closed = threading.Event()
         self._socket: socket.socket | None = None
-        # Whoever knows a position has reached the server before: then it is waited for from the start.
+        # A caller with a position has reached the server before, so even the first connection is retried.
         self._connected_once = position is not None
         self._lost = False
         self._retry_s = RETRY_FIRST_S
@@ -75,10 +75,10 @@ class EventStream:
         wire = self._socket
         if wire is not None:
             try:
-                # Closing alone would not wake a thread that waits in recv.
+                # Closing alone would not wake a thread that is blocked in recv.
                 wire.shutdown(socket.SHUT_RDWR)
             except OSError:
-                return  # it was closed already
+                return  # already closed
 
     def __iter__(self) -> Iterator[Event]:
         from perdure.surfaces.client import Unreachable
@@ -104,16 +104,16 @@ class EventStream:
                 self._on_lost(reason)
 
     def _connection(self) -> Iterator[Event]:
-        """The events of one connection. Returns when there will be no more; raises Broken when there should be."""
+        """The events of one connection. Returns at the end of the stream; raises Broken if the connection is lost."""
         import httpx2
 
         from perdure.surfaces.client import problem_of
 
-        # A connection of its own: another thread that loses its connection must not take this one with it.
+        # A separate connection: another thread that loses the shared one must not break this stream.
         http = self._client.connect()
         headers = {"accept": "text/event-stream"}
         params = {"all": "true"} if self._all_sessions else {}
-        # A plain number counts events; only an id says in which life of the store it was given.
+        # A plain number only counts events; an id also contains the epoch of the log.
         if isinstance(self.position, int):
             params["offset"] = str(self.position)
         elif self.position is not None:
@@ -124,15 +124,15 @@ class EventStream:
                 if answer.status_code == 204:
                     return
                 if answer.status_code >= 500:
-                    raise Broken("The server could not show the events.")
+                    raise Broken("The server could not send the events.")
                 if answer.status_code != 200:
                     raise problem_of(answer.status_code, answer.read())
                 self._arrived(answer)
                 yield from self._read(answer)
         except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
-            raise Broken(f"No server answers at {http.base_url}.") from error
+            raise Broken(f"No server responds at {http.base_url}.") from error
         except (httpx2.TransportError, httpx2.StreamError) as error:
-            raise Broken("The connection to the server broke.") from error
+            raise Broken("The connection to the server was lost.") from error
         finally:
             self._socket = None
         if not self._ended:
@@ -163,7 +163,7 @@ class EventStream:
         data: dict[str, Any] = msgspec.json.decode(frame.data)
         seq = int(data.get("seq", 0))
         if self._all_sessions:
-            # Each session counts its own events; the position in the stream is the frame's id.
+            # Sequence numbers are per session; the position in this stream is the frame's id.
             self.position = frame.id if frame.id is not None else self.position
             return Event(str(self.position), seq, frame.event, data.get("turn"), data, frame.data)
         if frame.event != "snapshot" and seq <= self._seq:

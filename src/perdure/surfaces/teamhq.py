@@ -1,8 +1,8 @@
-"""TeamHQ's words: how a session, its turns and its events are told to a program that was made for TeamHQ. Pure.
+"""Converts sessions, turns and events to TeamHQ's format. Pure.
 
-Above: TeamHQ's HTTP surface, and the files that `perdure export` writes. Below: a session and its events as the API
-shows them. One event of the log becomes one event here or none, and keeps its number: nothing is gathered, so that any
-position can be served, however often. What TeamHQ has no word for is left out.
+Above: TeamHQ's HTTP surface, and the files that `perdure export` writes. Below: a session and its events from the API.
+Each event of the log becomes one TeamHQ event or none, and keeps its number. Nothing is aggregated, so a stream can
+resume at any position. Everything that TeamHQ's format lacks is left out.
 """
 
 import re
@@ -18,7 +18,7 @@ Json = dict[str, Any]
 
 
 class Words(NamedTuple):
-    """How much is told: a viewer gets the beginning of what is long, a file all of it."""
+    """How long texts may be: viewers get the beginning of a long text, files get all of it."""
 
     message_chars: int | None = MESSAGE_CHARS
     output_lines: int | None = OUTPUT_LINES
@@ -31,7 +31,7 @@ FOR_FILES = Words(message_chars=None, output_lines=None)
 
 
 def metadata(session: Json, turns: list[Json]) -> Json:
-    """A session as TeamHQ keeps it."""
+    """A session in TeamHQ's format."""
     state = state_of(session)
     return {
         "id": session["id"],
@@ -62,7 +62,7 @@ def metadata(session: Json, turns: list[Json]) -> Json:
 
 
 def state_of(session: Json) -> str:
-    """TeamHQ has no word for a message that waits to begin: for it, the session processes that message."""
+    """TeamHQ has no state for a message that is waiting for a slot, so it counts as processing."""
     return "processing" if session["state"] == "accepted" else str(session["state"])
 
 
@@ -71,7 +71,7 @@ def started_at(session: Json) -> str:
 
 
 def exit_code(turn: Json) -> int | None:
-    """Of the process, if it ended with the turn; 0 says that the turn ended well, whatever became of the process."""
+    """The exit code of the process, if it ended with the turn. Otherwise 0 if the turn succeeded."""
     if turn["exit_code"] is not None:
         return int(turn["exit_code"])
     return 0 if turn["stop_reason"] in ENDED_WELL else None
@@ -81,13 +81,13 @@ def exit_code(turn: Json) -> int | None:
 
 
 def number_of(seq: int) -> int:
-    """TeamHQ counts events from 0, so that the number after the last one is how many there are."""
+    """TeamHQ numbers events from 0, so the next number is also the count."""
     return seq - 1
 
 
 def told(event: Json, tool: str, words: Words = FOR_VIEWERS) -> tuple[str, Json] | None:
-    """TeamHQ's type and data for an event; None if it has no word for it. `tool` is the name of the event's tool."""
-    tell = _TOLD.get(event["type"])
+    """TeamHQ's type and data for an event; None if it has no equivalent. `tool` is the name of the event's tool."""
+    tell = TOLD.get(event["type"])
     return None if tell is None else tell(event, tool, words)
 
 
@@ -96,7 +96,7 @@ def _started(event: Json, tool: str, words: Words) -> tuple[str, Json]:
 
 
 def _user_message(event: Json, tool: str, words: Words) -> tuple[str, Json]:
-    """The first message of a session is what it was started with, and is told with the start of its turn."""
+    """In TeamHQ, the first message of a session is part of its `turn_start`."""
     message = {"message": event["text"][: words.message_chars], "turnNumber": event["turn"]}
     return "turn_start" if event["turn"] == 1 else "user_message", message
 
@@ -126,7 +126,7 @@ def _tool_result(event: Json, tool: str, words: Words) -> tuple[str, Json]:
 
 def _turn_end(event: Json, tool: str, words: Words) -> tuple[str, Json]:
     data = {"turnNumber": event["turn"], "exitCode": exit_code(event), "durationMs": event["duration_ms"]}
-    # Left out where it is not known: programs show it as soon as it is there.
+    # Omitted if unknown: clients show the cost whenever the field exists.
     return "turn_end", data | ({} if event["cost_usd"] is None else {"costUsd": event["cost_usd"]})
 
 
@@ -155,7 +155,7 @@ def _asked(event: Json, tool: str, words: Words) -> tuple[str, Json]:
 
 def _changed(event: Json, tool: str, words: Words) -> tuple[str, Json]:
     edited = f"The message of turn {event['turn']} was edited"
-    return "system", {"message": edited if event["change"] == "edit" else f"Turn {event['turn']} was taken back"}
+    return "system", {"message": edited if event["change"] == "edit" else f"Turn {event['turn']} was rewound"}
 
 
 def _ended(event: Json, tool: str, words: Words) -> tuple[str, Json]:
@@ -167,7 +167,7 @@ def _ended(event: Json, tool: str, words: Words) -> tuple[str, Json]:
     return "error", {"message": "Session timed out" if event["status"] == "timed-out" else "Session failed"}
 
 
-_TOLD: dict[str, Callable[[Json, str, Words], tuple[str, Json] | None]] = {
+TOLD: dict[str, Callable[[Json, str, Words], tuple[str, Json] | None]] = {
     "session_created": _started,
     "user_message": _user_message,
     "waiting_to_begin": _system,
@@ -186,20 +186,46 @@ _TOLD: dict[str, Callable[[Json, str, Words], tuple[str, Json] | None]] = {
 }
 
 
+NOT_TOLD = (
+    # TeamHQ shows the text and tools of an answer, and nothing else of it.
+    "assistant_thinking",
+    "tool_update",
+    "image",
+    "plan",
+    "usage",
+    "unrecognised",
+    # It has no prompts, queue, options or processes. `pending_prompt` is a notice.
+    "prompt_resolved",
+    "message_queued",
+    "queued_message_edited",
+    "message_unqueued",
+    "abort_requested",
+    "session_updated",
+    "title",
+    "config",
+    "agent_launched",
+    "agent_detached",
+    "context_fallback",
+    "driver_fallback",
+    "history_shortened",
+    "waiting_until",
+)
+"""Event types without an equivalent."""
+
 KNOWN_TOOLS = 10_000
-"""Of a turn. The result of an older tool is shown as one of an unknown tool."""
+"""How many tools of a turn are remembered. The result of an older one has the tool name `unknown`."""
 
 
 class Teller:
-    """Tells the events of one session in order. It knows nothing but the names of the tools of the turn: a result says
-    only which tool it is of."""
+    """Converts the events of one session, in order. Its only state is the names of the turn's tools, because a result
+    has only the tool's id."""
 
     def __init__(self, words: Words = FOR_VIEWERS) -> None:
         self._words = words
         self.tools: dict[str, str] = {}
 
     def note(self, event: Json) -> None:
-        """Take notice of an event that is not told."""
+        """Update the tool names for an event, without converting it."""
         if event["type"] == "turn_start":
             self.tools.clear()
         elif event["type"] == "tool_use":

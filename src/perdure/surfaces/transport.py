@@ -1,11 +1,11 @@
-"""How a request gets to a server and what comes back: connections, repeats, refusals.
+"""Requests to a server: connections, retries and errors.
 
-Above: client.py, which has a verb for each thing that a server does, and stream.py, which follows events. Below: HTTP.
-It knows no path of the API.
+Above: client.py, which has a method for each operation, and stream.py, which follows events. Below: HTTP. It knows no
+paths of the API.
 
-It uses httpx2: its import takes 70 to 90 ms on the machine where `http.client` takes 25, which is below the
-120 ms that a command may lose, and it brings pooled connections, timeouts for each phase, and TLS done right. It is
-imported when the first request is made, so a command that needs no server does not pay for it.
+It uses httpx2. Importing httpx2 takes 70 to 90 ms (`http.client` takes 25 ms on the same machine), which is within the
+budget of 120 ms for a command. In return, it provides connection pooling, a timeout for each phase, and proper TLS. It
+is imported with the first request, so a command that needs no server does not pay for it.
 """
 
 import threading
@@ -29,22 +29,22 @@ Json = dict[str, Any]
 
 
 class Address(NamedTuple):
-    """Where a server is, and what lets us in."""
+    """A server's URL and token."""
 
     url: str
     token: str | None = None
 
 
 class ClientError(Exception):
-    """What can go wrong on the way to a server."""
+    """Base class of client errors."""
 
 
 class Unreachable(ClientError):
-    """No server answers, or the connection broke before its answer came."""
+    """No server responded, or the connection broke before the response arrived."""
 
 
 class Problem(ClientError):
-    """The server refused: a code, a sentence that says what to do, and facts that help."""
+    """The server refused a request: status, error code, message and further facts."""
 
     def __init__(self, status: int, code: str, detail: str, facts: Json) -> None:
         super().__init__(detail)
@@ -55,12 +55,12 @@ class Problem(ClientError):
 
 
 class NeverSent(Unreachable):
-    """The request did not reach any server, so that it may be repeated whatever it does."""
+    """The request did not reach a server, so it is always safe to retry."""
 
 
 class Transport:
-    """Requests to one server. `locate` is asked again after a lost connection, as a restarted server may listen
-    elsewhere. With `patience_s` a request that can be repeated is, until it is answered or that time is over.
+    """Requests to one server. `locate` is called again after a lost connection, because a restarted server may listen
+    elsewhere. Repeatable requests are retried for `patience_s` seconds.
     """
 
     def __init__(self, locate: Address | Callable[[], Address], *, patience_s: float = 0.0) -> None:
@@ -90,7 +90,7 @@ class Transport:
         return self._locate().url
 
     def connect(self) -> "httpx2.Client":
-        """A new connection to where the server is now."""
+        """A new connection to the server's current address."""
         import httpx2
 
         address = self._locate()
@@ -99,9 +99,9 @@ class Transport:
             base_url=address.url,
             headers={"authorization": f"Bearer {address.token}"} if address.token else {},
             timeout=httpx2.Timeout(self.answer_timeout_s, connect=CONNECT_TIMEOUT_S),
-            # Making a TLS context takes longer than the request when there is no TLS.
+            # Without TLS, don't create a TLS context: that would take longer than the request.
             verify=parts.scheme == "https",
-            # A proxy is never the way to this machine itself.
+            # Never use a proxy for a server on this machine.
             trust_env=parts.hostname not in LOOPBACK,
         )
 
@@ -112,14 +112,14 @@ class Transport:
             return self._http
 
     def _disconnect(self) -> None:
-        """The next request looks up the server's address again."""
+        """Drop the connection. The next request looks up the server's address again."""
         with self._lock:
             http, self._http = self._http, None
         if http is not None:
             http.close()
 
     def pause(self, delay_s: float) -> bool:
-        """Wait between two tries; True if the client was closed meanwhile."""
+        """Wait between two attempts. Returns True if the client was closed meanwhile."""
         return self._closed.wait(delay_s)
 
     def _json(
@@ -156,11 +156,11 @@ class Transport:
             answer = http.request(method, path, params=given, content=content, headers=headers)
         except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
             self._disconnect()
-            raise NeverSent(f"No server answers at {http.base_url}.") from error
+            raise NeverSent(f"No server responds at {http.base_url}.") from error
         except httpx2.TransportError as error:
             self._disconnect()
             is_late = isinstance(error, httpx2.TimeoutException)
-            what = "was too slow to answer" if is_late else "broke the connection before its answer came"
+            what = "did not respond in time" if is_late else "closed the connection before it responded"
             raise Unreachable(f"The server at {http.base_url} {what}.") from error
         if answer.status_code >= 400:
             raise problem_of(answer.status_code, answer.content)
@@ -168,11 +168,11 @@ class Transport:
 
 
 def problem_of(status: int, content: bytes) -> Problem:
-    """The refusal in an answer; of something that is not our server too."""
+    """The error in a response, even if it is not from a Perdure server."""
     try:
         body = msgspec.json.decode(content)
         detail = str(body.get("error") or body.get("detail") or "")
         code = str(body.get("code") or "unknown")
     except (msgspec.DecodeError, AttributeError, UnicodeDecodeError):
-        return Problem(status, "unknown", f"The server answered {status} without saying why.", {})
-    return Problem(status, code, detail or f"The server answered {status} without saying why.", body)
+        return Problem(status, "unknown", f"The server responded with status {status} and no error message.", {})
+    return Problem(status, code, detail or f"The server responded with status {status} and no error message.", body)

@@ -1,8 +1,8 @@
-"""The four ways in which a scenario about Claude Code is played, and the stage that hides their differences.
+"""The four ways to run a scenario about Claude Code, and the stage that hides their differences.
 
-Above: the tests of this folder. Below: a live server, and for the real program a scripted model. The real program does
-what the model tells it to, the rehearsal dialect what the message itself says: `Words` holds those few verbs in which
-the two differ. Everything is asked of the server alone, but for what only the model's own log can prove.
+Above: the tests of this folder. Below: a live server, and a scripted model for the real program. The real program does
+what the model says, and the rehearsal agent what the message says: `Words` has the few verbs in which the two differ.
+Tests ask only the server, except for what only the model's log can prove.
 """
 
 import json
@@ -20,7 +20,7 @@ from tests.model.server import ModelServer
 TURN_WAIT_S = 120.0
 MAX_RETRIES = 2
 SUBSCRIBER = {"ANTHROPIC_API_KEY": "", "CLAUDE_CODE_OAUTH_TOKEN": "dummy"}
-"""As somebody with a subscription, of whose allowance the API tells. Only a scripted model ever sees it."""
+"""Like a user with a subscription, whose usage limits the API reports. Only a scripted model ever sees this token."""
 
 
 class Column(NamedTuple):
@@ -45,12 +45,12 @@ STREAMING = tuple(column for column in COLUMNS if column.streams)
 
 
 class Words(NamedTuple):
-    """What is written in a message to make the same thing happen."""
+    """The message texts that make the same thing happen."""
 
     asks: str
-    """A tool that needs a permission, and then the word "done"."""
+    """A tool that needs a permission, and then the text "done"."""
     slow: str
-    """Nothing at all for long, not even a first word."""
+    """No output for a long time, not even a first word."""
 
 
 REAL_WORDS = Words(asks="bash touch made-by-the-tool\nsay done", slow="slow 60")
@@ -58,7 +58,7 @@ DIALECT_WORDS = Words(asks="permit Deploy\nsay done", slow="sleep 60")
 
 
 class Stage:
-    """One column with its server. `serve` first; it may be called once."""
+    """One column with its server. Call `serve` first, and only once."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class Stage:
 
     @property
     def server(self) -> LiveServer:
-        assert self._server is not None, "serve() comes first"
+        assert self._server is not None, "call serve() first"
         return self._server
 
     @property
@@ -106,10 +106,8 @@ class Stage:
         env: dict[str, str] | None = None,
         alone: bool = False,
     ) -> "Stage":
-        """Have a server. The strings are lines for the sections of its configuration.
-
-        It is one that other tests use too, unless it must be `alone` or its configuration must say what nobody may
-        say over the API."""
+        """Start a server. The strings are lines for the sections of its configuration. Tests share it, unless it must
+        be `alone` or needs settings that can't be set over the API."""
         self._limits = tomllib.loads(limits)
         agents = f"[agents.{self.column.name}]\n{self.agent_lines(env or {})}{agent}\n"
         here = f"[projects.here]\npath = {json.dumps(str(self.workdir))}\n{project}\n"
@@ -126,7 +124,7 @@ class Stage:
         """How this column's agent is configured."""
         command, base = self.command()
         if self.preface:
-            # Not when it is only asked what it is.
+            # Not when it only reports its version.
             script = f'case "$*" in *--version | *--help) ;; *) {self.preface} ;; esac; exec "$@"'
             command = ["/bin/sh", "-c", script, "sh", *command]
         shown = ", ".join(f"{key} = {json.dumps(value)}" for key, value in {**base, **env}.items())
@@ -164,12 +162,12 @@ class Stage:
         return next(turn for turn in self.server.transcript(session) if turn["turn"] == number)
 
     def recalled(self, session: str) -> list[str]:
-        """Every message that the agent's own context holds, the asking one left out."""
+        """Every message in the agent's context, without the one that asks."""
         turn = self.turn(session, "recall")
         assert turn["stop_reason"] == "end_turn", (turn, self.server.log_tail())
         text = self.server.text(session, turn["turn"])
         found = [json.loads(line[2:]) for line in text.split("\n") if line.startswith("- ")][:-1]
-        # Messages with no answer between them are joined by the real program, which then parts them by newlines.
+        # The real program joins messages without an answer between them, separated by newlines.
         return [message.rstrip("\n") for message in found]
 
     def events(self, session: str, *types: str) -> list[Any]:
@@ -182,7 +180,7 @@ class Stage:
         return [event["context"] for event in self.events(session, "turn_start")]
 
     def running_tasks(self, session: str) -> int:
-        """What the agent has said that it does beside the conversation."""
+        """The number of background tasks that the agent reports."""
         told = [event for event in self.events(session, "config") if event["config_id"] == "background_tasks"]
         return int(told[-1]["value"]) if told else 0
 
@@ -193,7 +191,7 @@ class Stage:
         self.server.wait(session, lambda found: found["attached"] == "suspended", TURN_WAIT_S)
 
     def answer(self, session: str, **answer: Any) -> Any:
-        """Answer the prompt that waits; it is returned."""
+        """Answer the waiting prompt, and return it."""
         prompt = self.server.prompt(session, TURN_WAIT_S)
         self.server.post(f"/api/sessions/{session}/prompts/{prompt['prompt_id']}", answer, expect=200)
         return prompt
@@ -216,8 +214,8 @@ class Stage:
         return [path for place in places for path in place.glob(f"**/{native}*") if path.is_file()]
 
     def processes_on(self, native_id: str) -> list[int]:
-        """Living processes that were started on this native session. What they fork themselves has their command line
-        until it becomes another program: it is no second holder."""
+        """Live processes that were started for this native session. A child has the same command line until it runs
+        another program, and is not counted."""
         parents = {}
         for entry in Path("/proc").glob("[0-9]*"):
             try:
@@ -230,20 +228,20 @@ class Stage:
         return [pid for pid, parent in parents.items() if parent not in parents]
 
     def kill_agent(self, session: str) -> None:
-        """The process, where it is alive between turns; else there is nothing to kill."""
+        """The process, if it is alive between turns. Otherwise there is nothing to kill."""
         pid = self.server.session(session)["pid"]
         if pid is None:
             return
-        # One that serves a single turn may end by itself meanwhile.
+        # A process that serves a single turn may exit on its own meanwhile.
         kill(pid)
         self.gone_from(session, pid)
 
     def gone_from(self, session: str, pid: int) -> None:
-        """Until the server has seen that this process has ended."""
+        """Wait until the server has noticed that this process has ended."""
         self.server.wait(session, lambda found: found["pid"] != pid, TURN_WAIT_S)
 
     def until(self, session: str, event_type: str, fits: Callable[[Any], bool] = lambda _: True) -> Any:
-        """The first such event, now or soon."""
+        """Wait for the first such event."""
         return eventually(
             lambda: next((event for event in self.events(session, event_type) if fits(event)), None),
             lambda: f"{event_type} in session {session}; {self.server.account(session)}",

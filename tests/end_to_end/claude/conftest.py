@@ -1,4 +1,4 @@
-"""The stage of each scenario: a column and its server. Nothing that it started outlives the test."""
+"""The stage of each scenario: a column and its server. No process outlives the test."""
 
 import contextlib
 from collections.abc import Callable, Iterator

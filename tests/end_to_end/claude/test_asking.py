@@ -1,4 +1,4 @@
-"""Permissions and questions: asked, answered in every way, and waiting through the death of the server."""
+"""Permission requests and questions: asked, answered in every way, and waiting while the server is dead."""
 
 import pytest
 
@@ -23,12 +23,12 @@ def test_a_denied_tool_does_not_run_and_its_reason_reaches_the_agent(stage: Stag
     assert not (stage.workdir / "made-by-the-tool").exists()
     assert stage.server.text(session, 1).endswith("done")
     assert "permission_denied" not in stage.codes(session)
-    # An agent that is told the transcript must not take it for done.
+    # An agent that gets a replay must not take the tool for done.
     stage.turn(session, "say more", fresh=True)
     assert any("(denied, not done)" in path.read_text("utf-8") for path in stage.native_files(session))
 
 
-def test_an_allowed_tool_runs_and_one_allowed_for_the_session_is_not_asked_about_again(stage: Stage) -> None:
+def test_an_allowed_tool_runs_and_one_allowed_for_the_session_does_not_ask_again(stage: Stage) -> None:
     session = stage.serve().session()
     stage.server.send(session, stage.words.asks)
     stage.answer(session, option_id="allow_once")
@@ -60,7 +60,7 @@ def test_a_tool_runs_with_the_input_that_the_person_changed(stage: Stage) -> Non
     assert "new" in stage.server.text(session, 1)
 
 
-def test_a_question_is_put_with_its_choices_and_the_answer_reaches_the_agent(stage: Stage) -> None:
+def test_a_question_is_shown_with_its_choices_and_the_answer_reaches_the_agent(stage: Stage) -> None:
     session = stage.serve().session()
     stage.server.send(session, "ask Which colour? | red | blue" + ("\nresult" if stage.column.real else ""))
     prompt = stage.server.prompt(session, 60)
@@ -74,7 +74,7 @@ def test_a_question_is_put_with_its_choices_and_the_answer_reaches_the_agent(sta
     assert [event["outcome"] for event in stage.events(session, "prompt_resolved")] == ["answered"]
 
 
-def test_a_prompt_waits_while_the_server_is_dead_and_its_answer_then_ends_the_turn(stage: Stage) -> None:
+def test_a_prompt_survives_the_death_of_the_server_and_can_be_answered_later(stage: Stage) -> None:
     session = stage.serve().session()
     stage.turn(session, "say one")
     stage.server.send(session, stage.words.asks)
@@ -91,7 +91,7 @@ def test_a_prompt_waits_while_the_server_is_dead_and_its_answer_then_ends_the_tu
 
 
 @pytest.mark.parametrize("column", REAL, ids=lambda column: column.name)
-def test_a_rule_of_the_project_answers_before_anybody_is_asked(stage: Stage) -> None:
+def test_a_rule_of_the_project_answers_without_asking(stage: Stage) -> None:
     rules = 'permissions = [ { tool = "Bash", pattern = "touch ok*", action = "allow" }, '
     rules += '{ tool = "Bash", action = "deny" } ]'
     session = stage.serve(project=rules).session(project="here")
@@ -101,5 +101,5 @@ def test_a_rule_of_the_project_answers_before_anybody_is_asked(stage: Stage) -> 
     assert [(event["by"], event["outcome"]) for event in resolved] == [("rule", "allowed"), ("rule", "denied")]
     done, denied = stage.events(session, "tool_result")
     assert (done["outcome"], denied["outcome"]) == (None, "denied")
-    assert denied["waited_ms"] == 0, "nobody was waited for"
+    assert denied["waited_ms"] == 0, "no prompt waited"
     assert user_texts(stage.model.log.asked[-1]) == ["bash touch ok-1\nbash touch other\nsay done"]

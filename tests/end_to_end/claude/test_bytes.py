@@ -1,4 +1,4 @@
-"""Whatever is in a text arrives: any size, any character, with rubbish before it and beside it."""
+"""Any text arrives: any size and any characters, with noise before and beside it."""
 
 import json
 
@@ -21,11 +21,11 @@ def only(*columns: Column) -> pytest.MarkDecorator:
 
 
 def spelled(*pieces: str) -> str:
-    """A message that makes the scripted model say these pieces, one delta each."""
+    """A message that makes the scripted model output these pieces, one delta each."""
     return f"spell {json.dumps(pieces)}"
 
 
-def test_a_text_of_a_megabyte_arrives_whole_both_ways_and_the_server_stays_small(stage: Stage) -> None:
+def test_a_text_of_a_megabyte_arrives_completely_in_both_directions_in_bounded_memory(stage: Stage) -> None:
     session = stage.serve(alone=True).session()
     stage.turn(session, "say small")
     before = stage.server_rss_mb()
@@ -35,7 +35,7 @@ def test_a_text_of_a_megabyte_arrives_whole_both_ways_and_the_server_stays_small
     assert stage.turn(session, f"big {MEGABYTE}\nsay end")["stop_reason"] == "end_turn"
     said = stage.server.text(session, 3)
     assert said.endswith("x\nend") and set(said[:-4]) == {"x"}
-    # The dialect counts the whole line.
+    # The rehearsal agent counts the whole line.
     assert len(said) - 4 == MEGABYTE if stage.column.real else MEGABYTE - 1000 < len(said) < MEGABYTE
     assert stage.recalled(session) == ["say small", f"say {text}", f"big {MEGABYTE}\nsay end"]
     assert stage.server_rss_mb() - before < GROWTH_MAX_MB
@@ -43,7 +43,7 @@ def test_a_text_of_a_megabyte_arrives_whole_both_ways_and_the_server_stays_small
 
 
 @only(*DIALECT)
-def test_a_tools_result_of_a_megabyte_is_kept_whole(stage: Stage) -> None:
+def test_a_tool_result_of_a_megabyte_is_stored_completely(stage: Stage) -> None:
     session = stage.serve(alone=True).session()
     stage.turn(session, "say small")
     before = stage.server_rss_mb()
@@ -55,8 +55,8 @@ def test_a_tools_result_of_a_megabyte_is_kept_whole(stage: Stage) -> None:
 
 
 @only(*REAL)
-def test_a_tool_that_says_or_is_given_a_megabyte_is_shown_as_the_model_sees_it(stage: Stage) -> None:
-    """The program itself keeps a long output in a file, and hands the model the beginning of it."""
+def test_a_tool_with_a_megabyte_of_input_or_output_is_shown_as_the_model_sees_it(stage: Stage) -> None:
+    """The program itself stores a long output in a file, and passes only the start of it to the model."""
     session = stage.serve(alone=True, project=LETS_ALL_RUN).session(project="here")
     stage.turn(session, "say small")
     before = stage.server_rss_mb()
@@ -75,7 +75,7 @@ def test_a_tool_that_says_or_is_given_a_megabyte_is_shown_as_the_model_sees_it(s
 
 
 @pytest.mark.smoke
-def test_odd_characters_arrive_as_they_are_in_message_and_answer(stage: Stage) -> None:
+def test_unusual_characters_arrive_unchanged_in_message_and_answer(stage: Stage) -> None:
     session = stage.serve().session()
     assert stage.turn(session, f"say {ODD}")["stop_reason"] == "end_turn"
     assert stage.server.text(session, 1) == ODD
@@ -89,7 +89,7 @@ def test_odd_characters_arrive_as_they_are_in_message_and_answer(stage: Stage) -
 
 
 @only(*REAL)
-def test_an_answer_with_line_ends_and_control_characters_is_kept_byte_for_byte(stage: Stage) -> None:
+def test_an_answer_with_line_ends_and_control_characters_is_stored_byte_for_byte(stage: Stage) -> None:
     session = stage.serve().session()
     pieces = [
         "one\r\n",
@@ -108,7 +108,7 @@ def test_an_answer_with_line_ends_and_control_characters_is_kept_byte_for_byte(s
 
 
 @only(*REAL)
-def test_half_an_emoji_in_an_answer_is_shown_as_lost_unless_the_other_half_follows(stage: Stage) -> None:
+def test_half_an_emoji_in_an_answer_is_replaced_unless_the_other_half_follows(stage: Stage) -> None:
     session = stage.serve().session()
     stage.turn(session, spelled("before \ud83d", " between ", "\ude00 after"))
     assert stage.server.text(session, 1) == "before \ufffd between \ufffd after"
@@ -118,7 +118,7 @@ def test_half_an_emoji_in_an_answer_is_shown_as_lost_unless_the_other_half_follo
     assert not stage.codes(session)
 
 
-def test_half_an_emoji_in_a_message_is_refused_before_it_is_kept(stage: Stage) -> None:
+def test_half_an_emoji_in_a_message_is_refused_before_it_is_stored(stage: Stage) -> None:
     session = stage.serve().session()
     body = b'{"text": "say half \\ud83d of it"}'
     answer = stage.server.http.post(f"/api/sessions/{session}/messages", content=body)
@@ -128,7 +128,7 @@ def test_half_an_emoji_in_a_message_is_refused_before_it_is_kept(stage: Stage) -
     assert stage.recalled(session) == ["say whole"]
 
 
-def test_rubbish_before_the_protocol_and_a_flood_beside_it_stop_nothing(stage: Stage) -> None:
+def test_noise_before_the_protocol_and_a_flood_beside_it_are_harmless(stage: Stage) -> None:
     noise = '[SandboxDebug] a line that some builds print\\n{"type":"assist\\n\\n\\377\\376\\n'
     stage.preface = f"printf '{noise}'; seq 200000 >&2"
     session = stage.serve().session()
@@ -137,7 +137,7 @@ def test_rubbish_before_the_protocol_and_a_flood_beside_it_stop_nothing(stage: S
     assert [stage.server.text(session, number) for number in (1, 2)] == ["one", "two"]
     told = [event for event in stage.events(session, "system") if event["code"] == "agent_noise"]
     assert told and "SandboxDebug" in told[0]["message"]
-    # Told once by each process, however much of it there is.
+    # Reported once for each process, however much of it there is.
     assert len(told) == len(stage.events(session, "agent_launched"))
     if stage.column.streams:
         (kept,) = (stage.server.data / "launches").glob("*/err")
@@ -146,7 +146,7 @@ def test_rubbish_before_the_protocol_and_a_flood_beside_it_stop_nothing(stage: S
 
 
 @only(*DIALECT)
-def test_broken_lines_in_the_middle_of_a_turn_are_told_and_skipped(stage: Stage) -> None:
+def test_broken_lines_during_a_turn_are_reported_and_skipped(stage: Stage) -> None:
     session = stage.serve().session()
     message = "say begin\ngarbage\nstderr 20000\nsay end"
     assert stage.turn(session, message)["stop_reason"] == "end_turn"

@@ -1,4 +1,4 @@
-"""What a configuration says of Claude Code reaches the program: environment, MCP servers, hooks, permissions."""
+"""The configuration of Claude Code reaches the program: environment, MCP servers, hooks, permissions."""
 
 import json
 import sys
@@ -31,7 +31,7 @@ for line in sys.stdin:
 """
 
 
-def test_a_project_has_an_environment_and_mcp_servers_of_its_own(stage: Stage) -> None:
+def test_a_project_has_its_own_environment_and_mcp_servers(stage: Stage) -> None:
     kept = stage.home / "kept-by-the-project"
     program = stage.home / "greeter.py"
     program.write_text(MCP_SERVER)
@@ -46,7 +46,7 @@ def test_a_project_has_an_environment_and_mcp_servers_of_its_own(stage: Stage) -
     stage.turn(session, "say two")
     assert stage.recalled(session) == ["say one", "say two"]
     assert list(kept.glob("projects/*/*.jsonl")) and not (stage.home / ".claude" / "projects").exists()
-    # Among the tools, or named in a reminder as one that can be looked up.
+    # In the list of tools, or named in a reminder as a tool that can be looked up.
     assert "mcp__greeter__greet" in json.dumps(stage.model.log.asked[-1].body)
 
 
@@ -60,7 +60,7 @@ def test_the_instructions_of_a_project_reach_every_turn(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("trusted", [False, True])
-def test_hooks_that_lie_in_the_working_directory_run_only_where_it_is_trusted(stage: Stage, trusted: bool) -> None:
+def test_hooks_in_the_working_directory_run_only_if_it_is_trusted(stage: Stage, trusted: bool) -> None:
     marker = stage.home / "the-hook-ran"
     hook = {"type": "command", "command": f"touch {marker}"}
     settings = Path(stage.workdir, ".claude", "settings.json")
@@ -74,8 +74,8 @@ def test_hooks_that_lie_in_the_working_directory_run_only_where_it_is_trusted(st
     assert "the colour magenta" in json.dumps(stage.model.log.asked[-1].body)
 
 
-def test_a_tool_runs_unasked_only_in_a_project_that_skips_permissions(stage: Stage) -> None:
-    # As root the program refuses to skip permissions unless it is told that it runs in a sandbox.
+def test_a_tool_runs_without_asking_only_in_a_project_that_skips_permissions(stage: Stage) -> None:
+    # As root, the program refuses to skip permissions unless it is told that it runs in a sandbox.
     options = '[projects.here.options]\nskip_permissions = true\nenv = { IS_SANDBOX = "1" }\n'
     session = stage.serve(project=options).session(project="here")
     stage.turn(session, "bash touch made-unasked\nsay done")
@@ -88,7 +88,7 @@ def test_a_tool_runs_unasked_only_in_a_project_that_skips_permissions(stage: Sta
     assert not (stage.workdir / "made-elsewhere").exists()
 
 
-def test_a_model_and_a_mode_are_set_when_the_answer_says_so_and_are_listed(stage: Stage) -> None:
+def test_a_model_and_a_mode_are_set_when_the_response_says_so_and_are_listed(stage: Stage) -> None:
     session = stage.serve().session(project="here")
     stage.turn(session, "say one")
     options = {option["id"]: option for option in stage.server.session(session)["config_options"]}

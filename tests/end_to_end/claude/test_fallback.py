@@ -1,6 +1,6 @@
-"""What does not answer is replaced, what is refused is told again, what is used up is waited for.
+"""A process that does not respond is replaced, a refused session is replayed, and a usage limit is waited for.
 
-The deaf processes are the real program, or the dialect, with a shell between it and its input.
+The unresponsive processes are the real program, or the rehearsal agent, with a shell between it and its input.
 """
 
 import pytest
@@ -18,12 +18,12 @@ GO_ON = "Go on: the usage limit has reset."
 
 
 def deaf_after(lines: int) -> str:
-    """The program hears so many lines, the handshake being the first, and is then spoken to in vain."""
+    """The program receives this many lines, the handshake being the first, and then nothing more."""
     return f'{{ sed -u {lines}q; cat > /dev/null; }} | "$@"; exit $?'
 
 
 def deaf_with_last_words(lines: int) -> str:
-    """It says that it is idle, late, when the message that it does not hear is there."""
+    """It reports that it is idle, late, when the message that it does not receive is already there."""
     idle = """{"type": "system", "subtype": "session_state_changed", "state": "idle"}"""
     last = f"sed -u 1q > /dev/null; echo '{idle}' >&3; cat > /dev/null"
     return f'exec 3>&1; {{ sed -u {lines}q; {last}; }} | "$@" 3>&-; exit $?'
@@ -34,7 +34,7 @@ def only(*columns: Column) -> pytest.MarkDecorator:
 
 
 def only_once(stage: Stage, fault: str) -> str:
-    """Only the first process has it."""
+    """Only the first process does this."""
     note = stage.home / "fault-was-here"
     return f"if [ ! -e {note} ]; then touch {note}; {fault}; fi"
 
@@ -48,7 +48,7 @@ def fell_back_once(stage: Stage, session: str) -> None:
 
 
 @only(*STREAMING)
-def test_a_process_that_never_opens_its_session_is_replaced_by_one_for_each_turn(stage: Stage) -> None:
+def test_a_process_that_never_opens_its_session_is_replaced_by_one_per_turn(stage: Stage) -> None:
     stage.preface = only_once(stage, MUTE)
     session = stage.serve(server="start_timeout_s = 15").session()
     assert stage.turn(session, "say one")["stop_reason"] == "end_turn"
@@ -61,7 +61,7 @@ def test_a_process_that_never_opens_its_session_is_replaced_by_one_for_each_turn
 
 
 @only(*STREAMING)
-def test_a_process_that_is_started_ahead_and_never_opens_costs_no_turn(stage: Stage) -> None:
+def test_a_prewarmed_process_that_never_opens_fails_no_turn(stage: Stage) -> None:
     stage.preface = only_once(stage, MUTE)
     session = stage.serve(server="start_timeout_s = 15").session()
     stage.until(session, "agent_detached")
@@ -73,7 +73,7 @@ def test_a_process_that_is_started_ahead_and_never_opens_costs_no_turn(stage: St
 
 
 @only(*STREAMING)
-def test_a_process_that_is_deaf_to_its_first_message_is_replaced(stage: Stage) -> None:
+def test_a_process_that_ignores_its_first_message_is_replaced(stage: Stage) -> None:
     stage.preface = only_once(stage, deaf_after(1))
     session = stage.serve(server="stuck_s = 8").session()
     assert stage.turn(session, "say one")["stop_reason"] == "end_turn"
@@ -82,7 +82,7 @@ def test_a_process_that_is_deaf_to_its_first_message_is_replaced(stage: Stage) -
 
 
 @only(*STREAMING)
-def test_a_process_that_becomes_deaf_between_turns_is_replaced_and_nothing_is_forgotten(stage: Stage) -> None:
+def test_a_process_that_becomes_unresponsive_between_turns_is_replaced_without_loss(stage: Stage) -> None:
     stage.preface = deaf_after(3)
     session = stage.serve(server="stuck_s = 8").session()
     for number, text in enumerate(("one", "two", "three", "four"), 1):
@@ -94,12 +94,12 @@ def test_a_process_that_becomes_deaf_between_turns_is_replaced_and_nothing_is_fo
     assert stage.contexts(session)[:2] == ["fresh", "live"]
     assert fallback["seq"] < stage.events(session, "turn_end")[2]["seq"]
     if stage.column.real:
-        # What the deaf process was given is not in the history twice.
+        # The input of the unresponsive process is not in the history twice.
         assert user_texts(stage.model.log.asked[-1]).count("say three") == 1
 
 
 @only(*STREAMING)
-def test_what_is_said_late_of_the_last_turn_is_no_answer_to_the_next_message(stage: Stage) -> None:
+def test_late_output_of_the_last_turn_is_not_an_answer_to_the_next_message(stage: Stage) -> None:
     stage.preface = only_once(stage, deaf_with_last_words(2))
     session = stage.serve(server="stuck_s = 8").session()
     stage.turn(session, "say one")
@@ -127,7 +127,7 @@ def test_the_replacement_survives_a_restart_of_the_server_and_the_loss_of_its_na
 
 @pytest.mark.smoke
 @only(*DIALECT)
-def test_a_native_session_that_is_refused_is_told_again_in_a_new_one(stage: Stage) -> None:
+def test_a_refused_native_session_is_replayed_in_a_new_one(stage: Stage) -> None:
     session = stage.serve(limits="idle_timeout_s = 1").session()
     stage.turn(session, "say one\nreject-resume")
     old = stage.native_id(session)
@@ -149,10 +149,10 @@ BACKGROUND = (
 
 
 @only(*(column for column in REAL if column.streams))
-def test_a_command_that_ends_in_the_background_begins_a_turn_of_the_agents_own(stage: Stage) -> None:
+def test_a_background_command_that_ends_starts_a_turn_of_the_agent(stage: Stage) -> None:
     session = stage.serve(limits="idle_timeout_s = 1", project=LETS_ALL_RUN).session(project="here")
     assert stage.turn(session, BACKGROUND)["stop_reason"] == "end_turn"
-    # A process with such a command is not idle: it is there long after its time.
+    # A process with a background command is not idle, so it outlives its idle timeout.
     stage.turn(session, "say meanwhile")
     (stage.workdir / "go").touch()
     began = stage.until(session, "turn_start", lambda event: event["origin"] == "agent")
@@ -160,14 +160,14 @@ def test_a_command_that_ends_in_the_background_begins_a_turn_of_the_agents_own(s
     own = stage.at(session, began["turn"])
     assert own["stop_reason"] == "end_turn" and own["turn"] == 3
     assert (stage.workdir / "gone").exists()
-    # Now it is.
+    # Now it is idle.
     stage.suspended(session)
     assert stage.recalled(session) == [BACKGROUND, "say meanwhile"]
     no_holes(stage.server.log(session))
 
 
 @only(*(column for column in REAL if not column.streams))
-def test_a_command_in_the_background_ends_with_the_process_of_its_turn(stage: Stage) -> None:
+def test_a_background_command_ends_with_the_process_of_its_turn(stage: Stage) -> None:
     session = stage.serve(server="eof_grace_s = 1", project=LETS_ALL_RUN).session(project="here")
     assert stage.turn(session, BACKGROUND)["stop_reason"] == "end_turn"
     none_left(stage.server)
@@ -182,7 +182,7 @@ def limited(stage: Stage, limits: str) -> str:
     return stage.serve(limits=limits, env=SUBSCRIBER if stage.column.real else {}).session()
 
 
-def test_a_session_goes_on_by_itself_when_the_usage_limit_has_reset(stage: Stage) -> None:
+def test_a_session_continues_when_the_usage_limit_has_reset(stage: Stage) -> None:
     session = limited(stage, 'on_limit = "continue"')
     stage.turn(session, "say one")
     assert stage.turn(session, "limit 3")["stop_reason"] == "failed"
@@ -195,7 +195,7 @@ def test_a_session_goes_on_by_itself_when_the_usage_limit_has_reset(stage: Stage
     assert stage.recalled(session) == ["say one", "limit 3", GO_ON]
 
 
-def test_a_wait_for_the_usage_limit_is_called_off_by_an_abort_and_by_a_message(stage: Stage) -> None:
+def test_a_wait_for_the_usage_limit_is_cancelled_by_an_abort_or_a_message(stage: Stage) -> None:
     session = limited(stage, 'on_limit = "continue"')
     stage.turn(session, "limit 3000")
     until = stage.server.session(session)["waiting_until"]

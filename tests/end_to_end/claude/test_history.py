@@ -1,4 +1,4 @@
-"""Every message reaches the agent's context exactly once, whatever dies in between."""
+"""Every message reaches the agent's context exactly once, whatever is killed in between."""
 
 from itertools import pairwise
 
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.timeout(240)
 
 
 @pytest.mark.smoke
-def test_three_turns_are_told_once_each_in_one_native_session(stage: Stage) -> None:
+def test_three_turns_are_sent_once_each_in_one_native_session(stage: Stage) -> None:
     session = stage.serve().session()
     said = ["say one", "think a while\nsay two", "say three"]
     natives = set()
@@ -65,7 +65,7 @@ def test_a_suspended_session_wakes_with_its_whole_history(stage: Stage) -> None:
     assert stage.native_id(session) == native
 
 
-def test_a_turn_goes_on_though_the_server_is_killed_in_the_middle_of_it(stage: Stage) -> None:
+def test_a_turn_continues_if_the_server_is_killed_during_it(stage: Stage) -> None:
     session = stage.serve().session()
     stage.turn(session, "say one")
     stage.server.send(session, "stream 60 50\nsay end")
@@ -81,7 +81,7 @@ def test_a_turn_goes_on_though_the_server_is_killed_in_the_middle_of_it(stage: S
 
 
 @pytest.mark.parametrize("column", STREAMING, ids=lambda column: column.name)
-def test_an_agent_killed_right_after_its_answer_is_resumed_or_told_again(stage: Stage) -> None:
+def test_an_agent_killed_right_after_its_answer_is_resumed_or_gets_a_replay(stage: Stage) -> None:
     session = stage.serve().session()
     said = [f"say {number}" for number in range(4)]
     for text in said:

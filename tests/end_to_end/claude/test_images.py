@@ -1,4 +1,4 @@
-"""A picture that a tool of the real program gives is shown, kept within bounds, and named when it is replayed."""
+"""An image from a tool of the real program is shown, limited in size, and named in a replay."""
 
 import base64
 import struct
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.timeout(240)
 
 
 def png(width: int, height: int) -> bytes:
-    """A picture of one colour."""
+    """An image of one colour."""
 
     def chunk(kind: bytes, data: bytes) -> bytes:
         return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
@@ -24,7 +24,7 @@ def png(width: int, height: int) -> bytes:
 
 
 @pytest.mark.parametrize("column", REAL, ids=lambda column: column.name)
-def test_a_picture_that_the_agent_reads_is_an_event_and_is_named_in_a_replay(stage: Stage) -> None:
+def test_an_image_that_the_agent_reads_is_an_event_and_is_named_in_a_replay(stage: Stage) -> None:
     (stage.workdir / "blue.png").write_bytes(png(40, 30))
     session = stage.serve().session()
     turn = stage.turn(session, f"read {stage.workdir / 'blue.png'}\nsay seen")

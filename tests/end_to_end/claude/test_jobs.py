@@ -1,5 +1,4 @@
-"""Scheduled jobs with the server killed around each due moment: every due time is run once, and its message reaches the
-model once."""
+"""Jobs with the server killed around each due time: each due time runs once, and its message reaches the model once."""
 
 import random
 import time
@@ -18,14 +17,14 @@ from tests.sizes import size
 KILLS = size("JOB_KILLS", 50, fast=1)
 EVERY_S = 3
 EARLIEST_S, LATEST_S = -0.15, 0.6
-"""When the server is killed, seen from the moment at which a run is due."""
+"""When the server is killed, relative to the due time of a run."""
 STREAMING = tuple(column for column in COLUMNS if column.streams)
 
 
 @pytest.mark.smoke
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("column", STREAMING, ids=lambda column: column.name)
-def test_each_due_run_happens_once_however_often_the_server_is_killed(stage: Stage) -> None:
+def test_each_due_time_runs_once_however_often_the_server_is_killed(stage: Stage) -> None:
     kills = KILLS if stage.column.real else min(KILLS, 10)
     server = stage.serve(alone=True).server
     seed = random.randrange(2**32)
@@ -48,7 +47,7 @@ def test_each_due_run_happens_once_however_often_the_server_is_killed(stage: Sta
         server.kill()
         server.restart()
         done += 1
-    assert done >= kills // 2, "a restart takes so long that most due times passed without a kill"
+    assert done >= kills // 2, "restarts took so long that most due times passed without a kill"
     runs = eventually(lambda: ended(stage), lambda: str(server.get("/api/jobs/tick/runs?limit=1000")), TURN_WAIT_S)
     assert [run["outcome"] for run in runs] == ["completed"] * kills, (seed, runs)
     assert [round(seconds(run["due_at"]) - created, 3) for run in runs] == [EVERY_S * (at + 1) for at in range(kills)]
@@ -67,6 +66,6 @@ def seconds(at: str) -> float:
 
 
 def ended(stage: Stage) -> list[Any] | None:
-    """All runs, oldest first, once none is open."""
+    """All runs, oldest first, once all have ended."""
     runs = stage.server.get("/api/jobs/tick/runs?limit=1000")["runs"][::-1]
     return runs if all(run["state"] == "ended" for run in runs) else None

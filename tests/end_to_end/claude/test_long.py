@@ -1,4 +1,4 @@
-"""A long conversation in one process: nothing is started again, nothing grows but the log, nothing is forgotten."""
+"""A long conversation in one process: the process is never restarted, only the log grows, and nothing is forgotten."""
 
 import pytest
 
@@ -14,7 +14,7 @@ GROWTH_MAX_MB = 8
 
 @pytest.mark.smoke
 @pytest.mark.parametrize("column", STREAMING, ids=lambda column: column.name)
-def test_a_hundred_turns_are_served_by_one_process_and_a_server_that_does_not_grow(stage: Stage) -> None:
+def test_a_hundred_turns_use_one_process_and_constant_server_memory(stage: Stage) -> None:
     session = stage.serve(alone=True).session()
     said, pids, warm_mb = list[str](), set[int](), 0.0
     for number in range(1, TURNS + 1):

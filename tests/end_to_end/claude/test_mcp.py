@@ -1,4 +1,4 @@
-"""The real Claude Code, given `perdure mcp` in its configuration, delegates to a session of the same server."""
+"""The real Claude Code, with `perdure mcp` in its configuration, delegates to a session of the same server."""
 
 import json
 from typing import Any
@@ -13,25 +13,25 @@ pytestmark = [pytest.mark.timeout(240), pytest.mark.parametrize("column", REAL, 
 
 
 def delegating(stage: Stage) -> str:
-    """A session whose Claude has the tools, and may use them unasked."""
-    # The server's own data directory, as the stage will make it.
+    """A session whose Claude has the tools, and may use them without asking."""
+    # The server's data directory, as the stage will create it.
     program = ["/usr/bin/env", f"PYTHONPATH={SOURCE}", *command(stage.home.parent / "data")]
     project = (
         'permissions = [{ tool = "mcp__perdure__*", action = "allow" }]\n'
         "[projects.here.options.mcp_servers.perdure]\n"
         f"command = {json.dumps(program)}\n"
     )
-    # Else the tools are hidden until they are searched for.
+    # Otherwise the tools are hidden until they are searched for.
     return stage.serve(project=project, env={"ENABLE_TOOL_SEARCH": "false"}).session(project="here")
 
 
 def call(name: str, **arguments: Any) -> str:
-    """What makes the scripted model call a tool, and then repeat what it said."""
+    """A message that makes the scripted model call a tool and then repeat its result."""
     return f"tool mcp__perdure__agent_session_{name} {json.dumps(arguments)}\nresult"
 
 
 def answered(stage: Stage, session: str, turn: Any) -> Any:
-    """What the tool answered, as the model saw it."""
+    """The tool's result as the model saw it."""
     said = stage.server.text(session, turn["turn"])
     assert said.startswith("The tool said: "), (said, turn)
     return json.loads(said.removeprefix("The tool said: "))
@@ -58,7 +58,7 @@ def test_it_starts_prompts_lists_and_closes_a_session_of_another_agent(stage: St
     assert refused["stop_reason"] == "end_turn" and tools[0]["is_error"]
 
 
-def test_it_hears_that_the_child_waits_for_a_person(stage: Stage) -> None:
+def test_it_is_notified_that_the_child_waits_for_a_person(stage: Stage) -> None:
     parent = delegating(stage)
     child = stage.server.create(agent="rehearsal")
     prompt = call("prompt", session_id=child, prompt="permit Deploy", message_id="mine")
@@ -68,11 +68,11 @@ def test_it_hears_that_the_child_waits_for_a_person(stage: Stage) -> None:
     assert answered(stage, parent, stage.turn(parent, prompt))["status"] == "completed"
 
 
-def test_the_childs_answer_reaches_it_though_the_server_is_killed_meanwhile(stage: Stage) -> None:
+def test_the_childs_answer_arrives_even_if_the_server_is_killed_meanwhile(stage: Stage) -> None:
     parent = delegating(stage)
     child = stage.server.create(agent="rehearsal")
     stage.server.send(parent, call("prompt", session_id=child, prompt="stream 60 50\nsay the end"))
-    eventually(lambda: stage.events(child, "assistant_text"), "the child's first words", TURN_WAIT_S)
+    eventually(lambda: stage.events(child, "assistant_text"), "the child's first output", TURN_WAIT_S)
     stage.server.kill()
     stage.server.restart()
     stage.idle(parent)

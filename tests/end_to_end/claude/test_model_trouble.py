@@ -1,4 +1,4 @@
-"""What the model's API does wrong reaches the person as a sentence, in bounded time, and the session stays usable."""
+"""Errors of the model's API reach the user as a sentence, in bounded time, and the session stays usable."""
 
 import pytest
 
@@ -15,7 +15,7 @@ def limit_turns(stage: Stage, seconds: int) -> None:
 
 
 @ONLY_REAL
-def test_every_error_of_the_api_is_told_and_the_session_goes_on(stage: Stage) -> None:
+def test_every_api_error_is_reported_and_the_session_continues(stage: Stage) -> None:
     session = stage.serve().session()
     said = ["say one"]
     stage.turn(session, "say one")
@@ -38,7 +38,7 @@ def test_every_error_of_the_api_is_told_and_the_session_goes_on(stage: Stage) ->
 
 
 @ONLY_REAL
-def test_a_model_that_is_not_there_fails_the_turn_and_the_next_one_works_when_it_is_back(stage: Stage) -> None:
+def test_an_unreachable_model_fails_the_turn_and_the_next_one_works_when_it_is_back(stage: Stage) -> None:
     session = stage.serve().session()
     stage.turn(session, "say one")
     port = stage.model.port
@@ -52,12 +52,12 @@ def test_a_model_that_is_not_there_fails_the_turn_and_the_next_one_works_when_it
 
 
 @ONLY_REAL
-def test_a_stream_that_stalls_is_ended_by_the_turn_clock_with_what_it_said(stage: Stage) -> None:
+def test_a_stalled_stream_is_ended_by_the_turn_timeout_and_keeps_its_output(stage: Stage) -> None:
     session = stage.serve().session(project="here")
     stage.turn(session, "say one")
     number = stage.server.send(session, "say half\nstall")["turn"]
     until_said(stage.server, session, number, "half")
-    # Only now, as a busy machine may take any time to come this far.
+    # Only now, because a busy machine may take any time to get this far.
     limit_turns(stage, 1)
     stage.idle(session)
     assert (stage.at(session, number)["stop_reason"], stage.server.text(session, number)) == ("timed_out", "half")
@@ -67,7 +67,7 @@ def test_a_stream_that_stalls_is_ended_by_the_turn_clock_with_what_it_said(stage
 
 
 @ONLY_REAL
-def test_an_answer_that_was_cut_off_is_asked_for_again_and_shown_once(stage: Stage) -> None:
+def test_an_answer_that_was_cut_off_is_requested_again_and_shown_once(stage: Stage) -> None:
     session = stage.serve().session()
     turn = stage.turn(session, "say half\ncut\nsay end")
     assert turn["stop_reason"] == "end_turn"
@@ -77,7 +77,7 @@ def test_an_answer_that_was_cut_off_is_asked_for_again_and_shown_once(stage: Sta
 
 @pytest.mark.smoke
 @pytest.mark.parametrize("column", COLUMNS, ids=lambda column: column.name)
-def test_a_limit_of_turns_is_named_as_such(stage: Stage) -> None:
+def test_a_step_limit_is_reported_as_such(stage: Stage) -> None:
     tool = "bash pwd\nbash pwd\nsay never" if stage.column.real else "tool Look here\nsay never"
     limited = f'[agents.{stage.column.name}.options]\nextra_args = ["--max-turns", "1"]'
     session = stage.serve(agent=limited).session()

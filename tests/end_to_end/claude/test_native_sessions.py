@@ -1,4 +1,4 @@
-"""A native session that is gone, or held by another: one visible turn, and the history is told again."""
+"""A native session that is gone, or in use by another process: one visible turn, and the history is replayed."""
 
 import subprocess
 
@@ -10,7 +10,7 @@ from tests.harness import eventually
 pytestmark = pytest.mark.timeout(240)
 
 
-def test_a_native_session_whose_file_is_gone_costs_nothing_but_a_fallback(stage: Stage) -> None:
+def test_a_native_session_whose_file_is_gone_causes_only_a_fallback(stage: Stage) -> None:
     session = stage.serve(limits="idle_timeout_s = 1").session()
     stage.turn(session, "say one")
     stage.suspended(session)
@@ -30,7 +30,7 @@ def test_a_native_session_whose_file_is_gone_costs_nothing_but_a_fallback(stage:
 
 
 @pytest.mark.parametrize("column", REAL, ids=lambda column: column.name)
-def test_a_native_session_that_another_process_holds_is_still_told_everything(stage: Stage) -> None:
+def test_a_native_session_in_use_by_another_process_still_gets_everything(stage: Stage) -> None:
     session = stage.serve(limits="idle_timeout_s = 1").session()
     stage.turn(session, "say one")
     stage.suspended(session)
@@ -63,7 +63,7 @@ def test_a_native_session_that_another_process_holds_is_still_told_everything(st
 
 
 @pytest.mark.smoke
-def test_there_are_never_two_processes_of_ours_on_one_native_session(stage: Stage) -> None:
+def test_a_native_session_never_has_two_of_our_processes(stage: Stage) -> None:
     session = stage.serve().session()
     stage.turn(session, "say one")
     native = stage.native_id(session)

@@ -1,4 +1,4 @@
-"""After a crash the conversation is replayed with what tools gave and what they changed, within bounds and once."""
+"""After a crash, the replay has the output and the changes of tools once, limited in size."""
 
 import json
 
@@ -14,7 +14,7 @@ ALLOW_ALL = 'permissions = [{ tool = "*", action = "allow" }]'
 
 
 @pytest.mark.parametrize("column", REAL, ids=lambda column: column.name)
-def test_a_killed_agent_is_replayed_the_output_of_a_tool_and_the_diff_of_an_edit(stage: Stage) -> None:
+def test_a_replay_has_the_output_of_a_tool_and_the_diff_of_an_edit(stage: Stage) -> None:
     settings = stage.workdir / "settings.ini"
     settings.write_text("name = perdure\ncolour = red\nsize = 3\n")
     session = stage.serve(project=ALLOW_ALL).session(project="here")

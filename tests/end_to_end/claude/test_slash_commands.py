@@ -1,4 +1,4 @@
-"""Claude's own slash commands: they pass, also in a session that was opened again, and never hide in a replay."""
+"""Claude's own slash commands: they work, also in a resumed session, and are never part of a replay."""
 
 import pytest
 
@@ -12,7 +12,7 @@ def listed(stage: Stage, session: str) -> list[str]:
 
 
 @pytest.mark.parametrize("column", REAL, ids=lambda column: column.name)
-def test_compact_shortens_the_agents_memory_and_the_conversation_goes_on(stage: Stage) -> None:
+def test_compact_shortens_the_agents_memory_and_the_conversation_continues(stage: Stage) -> None:
     session = stage.serve().session()
     stage.turn(session, "say one")
     stage.turn(session, "say two")
@@ -24,7 +24,7 @@ def test_compact_shortens_the_agents_memory_and_the_conversation_goes_on(stage: 
 
 
 @pytest.mark.parametrize("column", REAL, ids=lambda column: column.name)
-def test_a_command_is_refused_where_the_conversation_has_to_be_replayed(stage: Stage) -> None:
+def test_a_command_is_refused_if_the_conversation_must_be_replayed(stage: Stage) -> None:
     session = stage.serve().session()
     stage.turn(session, "say one")
     refused = stage.server.post(f"/api/sessions/{session}/messages", {"text": "/compact", "fresh": True}, expect=409)

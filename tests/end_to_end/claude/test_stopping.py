@@ -1,4 +1,4 @@
-"""Abort at every stage of a turn: what was said stays, nothing runs on, and the next turn works."""
+"""Abort at every stage of a turn: the output stays, nothing keeps running, and the next turn works."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.timeout(240)
 LETS_ALL_RUN = 'permissions = [ { tool = "Bash", action = "allow" } ]'
 
 
-def test_a_turn_is_stopped_in_the_middle_of_its_text_and_before_its_first_word(stage: Stage) -> None:
+def test_a_turn_is_stopped_during_its_text_and_before_its_first_word(stage: Stage) -> None:
     session = stage.serve().session()
     flood = "stream 10000 20"
     stage.server.send(session, flood)
@@ -27,7 +27,7 @@ def test_a_turn_is_stopped_in_the_middle_of_its_text_and_before_its_first_word(s
         stage.model.log.wait(lambda request: request.conversation.script == stage.words.slow)
     else:
         attached = 1 if stage.column.streams else 2
-        eventually(lambda: len(stage.events(session, "agent_attached")) == attached, "the agent is there", 60)
+        eventually(lambda: len(stage.events(session, "agent_attached")) == attached, "the agent runs", 60)
     stage.abort(session)
     stage.idle(session)
     assert (stage.at(session, 2)["stop_reason"], stage.server.text(session, 2)) == ("cancelled", "")
@@ -37,7 +37,7 @@ def test_a_turn_is_stopped_in_the_middle_of_its_text_and_before_its_first_word(s
 
 
 @pytest.mark.parametrize("column", REAL, ids=lambda column: column.name)
-def test_a_tool_that_runs_is_ended_with_its_turn(stage: Stage) -> None:
+def test_a_running_tool_is_ended_with_its_turn(stage: Stage) -> None:
     session = stage.serve(project=LETS_ALL_RUN).session(project="here")
     message = "say half\nbash echo $$ > tool.pid; while true; do sleep 0.5; done\nsay never"
     stage.server.send(session, message)
@@ -68,7 +68,7 @@ def test_a_turn_is_stopped_while_it_asks(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("column", REAL, ids=lambda column: column.name)
-def test_a_turn_is_stopped_while_the_program_tries_its_api_again_and_again(stage: Stage) -> None:
+def test_a_turn_is_stopped_while_the_program_retries_its_api(stage: Stage) -> None:
     session = stage.serve(env={"CLAUDE_CODE_MAX_RETRIES": "10"}).session()
     stage.server.send(session, "fail 500")
     told = stage.until(session, "system", lambda event: event["code"] == "api_retry")

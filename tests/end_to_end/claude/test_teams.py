@@ -1,9 +1,9 @@
-"""Agents that an agent starts: they are shown inside the tool that started them, and can be written to again.
+"""Agents that an agent starts: they appear inside the tool that started them, and can be messaged again.
 
-The pinned version offers no TeamCreate and no separate team: "the session has a single implicit team", as its `Agent`
-tool says. A teammate is an `Agent` with a name, which works in the background; it is written to with `SendMessage`, and
-its answer comes as a turn that nobody asked for. The same tools are there without the setting for agent teams, which
-older versions need.
+The pinned version has no TeamCreate and no separate team: "the session has a single implicit team", as its `Agent` tool
+says. A teammate is an `Agent` with a name, which works in the background. `SendMessage` sends it a message, and its
+answer arrives as a turn that the agent starts. The same tools exist without the setting for agent teams, which older
+versions need.
 """
 
 import json
@@ -44,10 +44,10 @@ def uses(stage: Stage, session: str, name: str) -> list[Any]:
 
 
 def reported(stage: Stage, session: str, pattern: str) -> Any:
-    """The turn that the agent began by itself because of this report, once it is over."""
+    """The turn that the agent started because of this report, once it is over."""
 
     def fits(event: Any) -> bool:
-        # Reports that come together begin one turn.
+        # Simultaneous reports start one turn.
         lines = event["text"].split("\n")
         return event["origin"] == "agent" and any(re.fullmatch(pattern, line) for line in lines)
 
@@ -57,7 +57,7 @@ def reported(stage: Stage, session: str, pattern: str) -> Any:
 
 
 def turn_when_free(stage: Stage, session: str, text: str) -> Any:
-    """A turn, however often the agent begins one of its own just before."""
+    """A turn, even if the agent starts turns of its own just before."""
 
     def sent() -> Any:
         stage.idle(session)
@@ -65,7 +65,7 @@ def turn_when_free(stage: Stage, session: str, text: str) -> Any:
         assert answer.status_code in (202, 409), answer.text
         return answer.json() if answer.status_code == 202 else None
 
-    number = eventually(sent, "the message is taken", 60)["turn"]
+    number = eventually(sent, "the message is accepted", 60)["turn"]
     stage.until(session, "turn_end", lambda event: event["turn"] == number)
     return stage.at(session, number)
 
@@ -78,13 +78,13 @@ def test_the_setting_reaches_the_program_and_it_offers_agents_and_messages_betwe
     assert "teams=1" in stage.server.text(session, 1)
     first = stage.model.log.asked[0]
     assert "Agent" in first.conversation.tools and "TeamCreate" not in first.conversation.tools
-    # It is not listed but found: the model asks for it by name.
+    # It is not listed: the model looks it up by name.
     stage.turn(session, 'tool ToolSearch {"query": "select:SendMessage", "max_results": 1}\nsay found')
     assert "SendMessage" in stage.model.log.asked[-1].conversation.tools
 
 
 @only(*REAL)
-def test_what_a_sub_agent_does_is_shown_inside_the_tool_that_started_it(stage: Stage) -> None:
+def test_a_sub_agents_work_is_shown_inside_the_tool_that_started_it(stage: Stage) -> None:
     session = teamed(stage)
     work = "bash touch made-by-the-mate && echo from-the-mate\nsay the mate is done"
     message = f"{mate('ann', work, run_in_background=False)}\nresult"
@@ -97,7 +97,7 @@ def test_what_a_sub_agent_does_is_shown_inside_the_tool_that_started_it(stage: S
     assert "the mate is done" in results[outer["tool_id"]]["content"]
     said = [event["content"] for event in stage.events(session, "tool_update") if event["tool_id"] == outer["tool_id"]]
     assert "the mate is done" in said
-    # The mate's words are not the answer, and its tool asked for its permission like any other.
+    # The teammate's text is not the answer, and its tool asked for permission like any other.
     assert stage.server.text(session, 1).startswith("The tool said: ")
     assert [event["by"] for event in stage.events(session, "prompt_resolved")] == ["rule"]
     assert (stage.workdir / "made-by-the-mate").exists()
@@ -106,7 +106,7 @@ def test_what_a_sub_agent_does_is_shown_inside_the_tool_that_started_it(stage: S
 
 
 @only(*(column for column in REAL if column.streams))
-def test_teammates_work_in_the_background_report_by_themselves_and_are_written_to_again(stage: Stage) -> None:
+def test_teammates_work_in_the_background_report_and_can_be_messaged_again(stage: Stage) -> None:
     session = teamed(stage)
     wait = "bash touch {name}-waits; for i in $(seq 600); do [ -e go ] && break; sleep 0.05; done\nsay {name} is done"
     both_wait = "bash for i in $(seq 600); do [ -e ann-waits ] && [ -e bob-waits ] && break; sleep 0.05; done"
@@ -117,7 +117,7 @@ def test_teammates_work_in_the_background_report_by_themselves_and_are_written_t
     assert [event["input"]["name"] for event in mates] == ["ann", "bob"]
     parents = [event["parent_tool_id"] for event in uses(stage, session, "Bash")]
     assert sorted(filter(None, parents)) == sorted(event["tool_id"] for event in mates) and parents.count(None) == 1
-    # People may go on while the team works.
+    # The user can continue while the team works.
     stage.turn(session, "say meanwhile")
     assert stage.server.text(session, 2) == "meanwhile" and stage.running_tasks(session) == 2
     (stage.workdir / "go").touch()

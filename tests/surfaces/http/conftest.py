@@ -1,4 +1,4 @@
-"""Servers for the tests of the HTTP surface: one for each module and way of serving, or one made for a test."""
+"""Servers for the HTTP tests: one shared by each module, or one created for a single test."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,11 +12,11 @@ from tests.surfaces.conftest import CONFIG, ServerProcess
 from tests.surfaces.http.local import LocalNodes, LocalServer, settings
 
 ON_NODES = {
-    *("agents", "attachments", "config", "diane", "diane_prompts", "histories", "import", "jobs", "joined_ranges"),
+    *("agents", "attachments", "config", "diane", "diane_prompts", "history", "import", "jobs", "joined_ranges"),
     *("many_sessions", "open_design", "page_endpoints", "parents", "run", "session_pages", "signing_out"),
     *("slash_commands", "snapshot", "teamhq", "teamhq_events", "usage", "watching", "contract"),
 }
-"""The modules whose behaviour is the same on two nodes with PostgreSQL, whichever of them is asked."""
+"""Modules that also run against two nodes on PostgreSQL; each request may go to either node."""
 NODES = pytest.param("nodes", marks=[pytest.mark.nodes, pytest.mark.needs("postgresql")])
 
 
@@ -29,7 +29,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture(scope="module")
 def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalServer]:
-    """A server that the tests of a module share, or two nodes as one. Its streams take connections over."""
+    """A server shared by the tests of a module, or two nodes used as one. Its streams take over their connections."""
     folder, given = tmp_path_factory.mktemp("http"), settings(heartbeat_s=0.2)
     if getattr(request, "param", "one") == "nodes":
         shared: postgres.Shared = request.getfixturevalue("postgres_server")
@@ -43,7 +43,7 @@ def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 @pytest.fixture(scope="module", params=["taken_over", pytest.param("plain_asgi", marks=pytest.mark.full)])
 def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalServer]:
-    """The same for tests that hold however a stream is served."""
+    """Like `server`, for tests that must pass for each way to serve a stream."""
     made = LocalServer(tmp_path_factory.mktemp("both"), settings(heartbeat_s=0.2), request.param).start()
     yield made
     made.finish()
@@ -51,7 +51,7 @@ def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 @pytest.fixture
 def process(servers: SharedServers, tmp_path: Path) -> Iterator[ServerProcess]:
-    """An empty server in a process of its own, whose log is of one test alone."""
+    """An empty server in its own process. Its log has only the lines of this test."""
     with servers.borrowed(ServerProcess, CONFIG) as borrowed:
         borrowed.folder = tmp_path
         yield borrowed
@@ -59,7 +59,7 @@ def process(servers: SharedServers, tmp_path: Path) -> Iterator[ServerProcess]:
 
 @pytest.fixture
 def own(tmp_path: Path) -> Iterator[LiveServer]:
-    """A server in a process of its own whose memory is of one test alone, as it is after its first requests."""
+    """A server in its own process, used only by this test, so its memory can be measured. It has had some requests."""
     server = ColdServer(tmp_path / "own", NO_LIMITS).start()
     for _ in range(20):
         server.get("/api/sessions")
@@ -69,7 +69,7 @@ def own(tmp_path: Path) -> Iterator[LiveServer]:
 
 @pytest.fixture
 def make_server(tmp_path: Path) -> Iterator[Callable[..., LocalServer]]:
-    """`make_server(slots=3)`: a server of one's own."""
+    """Creates a server for one test: `make_server(slots=3)`."""
     made: list[LocalServer] = []
 
     def make(path: str = "taken_over", **given: Any) -> LocalServer:

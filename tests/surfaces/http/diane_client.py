@@ -1,4 +1,4 @@
-"""A client made for Diane, as small as such a client can be: its paths, its words, its event stream.
+"""A minimal client for Diane's API: its paths, its fields, its event stream.
 
 Above: the tests of Diane's surface. Below: the server's HTTP connection.
 """
@@ -36,7 +36,7 @@ class Diane:
 
     @contextmanager
     def prompting(self, session: str, text: str) -> Iterator[Iterator[Event]]:
-        """The events of a prompt as they come."""
+        """The events of a prompt as they arrive."""
         path = f"{self.sessions}/{session}/prompt"
         headers = {"accept": "text/event-stream"}
         with self.server.http.stream(

@@ -1,8 +1,8 @@
-"""Requests as an attacker writes them, made from a seed: of each kind as many as are asked for.
+"""Generates hostile requests from a seed, evenly distributed over all kinds.
 
-Above: test_hostile_requests.py. Below: nothing but bytes; only the paths, the names of fields and what is there to be
-reached (`Place`) are the server's own. What is `unfinished` waits for more, so whoever sends it must say that no more
-comes.
+Above: test_hostile_requests.py. Below: plain bytes. Only the paths, the field names and the ids of existing sessions
+and projects (`Place`) come from the server. An `unfinished` request waits for more bytes, so its sender must close its
+side of the connection.
 """
 
 import json
@@ -150,18 +150,18 @@ FITTING: dict[str, Any] = {
     "value": "rehearsal-2",
     "when_busy": "queue",
 }
-"""What a field may well have. Without it a request that is wrong in one field would be refused for another."""
+"""Valid values. With them, a request that is invalid in one field is not refused because of another."""
 WITH_BODY = tuple(endpoint for endpoint in ENDPOINTS if endpoint.body is not None)
 
 
 class Place(NamedTuple):
-    """A session that lives, and its project."""
+    """A live session and its project."""
 
     session: str
     project: str
 
     def named(self, part: str) -> str | None:
-        """What is really there for this part of a path; nothing for what a session does not always have."""
+        """An existing id for this part of a path; None if a session does not always have one."""
         found = {"session_id": self.session, "project_id": self.project, "name": "rehearsal"}
         return {**found, "run_id": f"{self.session}.1"}.get(part.strip("{}").partition(":")[0])
 
@@ -209,7 +209,7 @@ class Attacker:
         return endpoint.method, self._path_of(endpoint)
 
     def _path_of(self, endpoint: Endpoint) -> str:
-        """As likely as not with the names of what is there in it, else with odd ones."""
+        """A path with existing ids or with odd ones, equally likely."""
         place, real = self._random.choice(self._places), self._one(True, False)
 
         def filled(part: str) -> str:
@@ -352,13 +352,13 @@ class Attacker:
         return Attack("body", self._request(method, path, body=self._random.choice(bodies)))
 
     def _fields(self) -> Attack:
-        """A body of the fields that the endpoint really takes: all but one of them fit."""
+        """A body with fields that the endpoint accepts. All values are valid except one."""
         endpoint = self._random.choice(WITH_BODY)
         fields = msgspec.structs.fields(endpoint.body)  # type: ignore[arg-type]
         names = [field.encode_name for field in fields if field.required or self._one(True, False)]
         body = {name: FITTING[name] for name in names if name in FITTING}
         name = self._random.choice(fields).encode_name
-        # One of the right kind gets past the first look.
+        # A value of the right type passes the first validation.
         alike = [value for value in ODD_VALUES if type(value) is type(FITTING.get(name))]
         body[name] = self._random.choice(self._one(alike or ODD_VALUES, ODD_VALUES))
         return Attack("fields", self._request(endpoint.method, self._path_of(endpoint), body=json.dumps(body).encode()))

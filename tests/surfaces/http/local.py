@@ -1,7 +1,7 @@
-"""A server inside this process, in a thread of its own: starts in milliseconds and is driven like the real one.
+"""A server in a thread of this process. It starts in milliseconds and is used like a real one.
 
-Above: the fixtures and tests of this folder. Below: tests/harness.py, whose means to talk and watch are used as they
-are. It is not for kills: those need a process.
+Above: the fixtures and tests of this folder. Below: tests/harness.py, whose methods for requests and streams it
+inherits. It can't be killed: tests that kill a server need a process.
 """
 
 import asyncio
@@ -27,11 +27,11 @@ from tests.harness import WAIT_S, LiveServer, Stream, eventually
 
 TOKEN = "test-token-of-the-tests"
 PATHS: dict[str, type[HttpToolsProtocol]] = {"taken_over": BoundedProtocol, "plain_asgi": HttpToolsProtocol}
-"""The two ways in which an event stream is served."""
+"""The two ways to serve an event stream."""
 
 
 def settings(**given: Any) -> Config:
-    """The rehearsal agent whatever is installed, and no slots unless asked for: `settings(heartbeat_s=0.1)`."""
+    """Always the rehearsal agent, and no limit of slots by default. Example: `settings(heartbeat_s=0.1)`."""
     sections: dict[str, Any] = {name: given.pop(name) for name in ("limits", "agents", "projects") if name in given}
     config: dict[str, Any] = {"server": {"slots": 0, "project_slots": 0, "agent": "rehearsal", **given}, **sections}
     return msgspec.convert(config, Config)
@@ -42,14 +42,14 @@ def _works(follower: object) -> bool:
 
 
 class Unchunked:
-    """A socket whose peer sends in chunks, read as if it did not."""
+    """A socket that decodes chunked transfer encoding."""
 
     def __init__(self, connection: socket.socket, received: bytes) -> None:
         self._connection = connection
         self._rest = received
 
     def recv(self, size: int) -> bytes:
-        """The next piece; nothing at the end."""
+        """The next chunk; empty at the end."""
         while True:
             length, mark, after = self._rest.partition(b"\r\n")
             if mark and len(after) >= int(length, 16) + 2:
@@ -65,7 +65,7 @@ class Unchunked:
 
 
 class LocalStream(Stream):
-    """A viewer that also reads what plain ASGI sends."""
+    """A viewer that also understands the chunked responses of plain ASGI."""
 
     _socket: Any
 
@@ -112,12 +112,12 @@ class LocalServer(LiveServer):
         return httpx2.Client(base_url=self.url, headers=named, timeout=WAIT_S, trust_env=False, verify=False)
 
     def run(self, work: Coroutine[Any, Any, Any], timeout_s: float = WAIT_S) -> Any:
-        """Do something on the server's own loop, and wait for it."""
+        """Run a coroutine on the server's event loop and wait for its result."""
         assert self._loop is not None
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(timeout_s)
 
     def ask(self, look: Callable[[], Any]) -> Any:
-        """Look at the server's inside, on its own loop."""
+        """Call a function on the server's event loop, to inspect its internal state."""
 
         async def looked() -> Any:
             return look()
@@ -131,17 +131,17 @@ class LocalServer(LiveServer):
         return LocalStream(self, path, position)
 
     def compacted(self) -> None:
-        """Until the finished turns are joined."""
+        """Wait until finished turns are compacted."""
         self.run(self.server.engine.compactor.settle())
 
     def viewers(self, session: str) -> list[Any]:
-        """Who follows a session, besides what works on it."""
+        """The followers of a session, except its runner."""
         log = self.server.log
         found: list[Any] = self.ask(lambda: [one for one in log.journals[session].followers if not _works(one)])
         return found
 
-    def let_go(self, session: str) -> None:
-        """Until nothing of a session is in memory: what is asked for next is read from the store."""
+    def evict(self, session: str) -> None:
+        """Evict a session from memory, so the next request reads it from the store."""
         log = self.server.log
         eventually(lambda: self.ask(lambda: log.evict(-1) or session not in log.journals), f"{session} is let go of")
 
@@ -162,7 +162,7 @@ class LocalServer(LiveServer):
         self._loop = self._thread = None
 
     async def _aborted(self) -> None:
-        """A process that ends closes every connection; a loop that ends leaves one whose peer never reads."""
+        """Close all connections, as at the end of a process. Stopping the loop leaves those whose peer never reads."""
         for transport in list(getattr(self._loop, "_transports", {}).values()):
             transport.abort()
         for _ in range(3):
@@ -178,7 +178,7 @@ class LocalServer(LiveServer):
 
 
 class LocalNodes(LocalServer):
-    """Two such servers on one PostgreSQL, as one: each request and each stream goes to one, chosen at random."""
+    """Two servers on one PostgreSQL, used as one: each request and each stream goes to a random one."""
 
     def __init__(self, data: Path, config: Config, database: str) -> None:
         super().__init__(data, config)

@@ -1,6 +1,6 @@
-"""What a viewer makes of its frames, and means to cut its connection anywhere.
+"""Reconstructs a session from a viewer's frames, and cuts connections at any byte.
 
-Above: the tests of streams. Below: plain sockets. A reading fails at the first event that is missing or comes twice.
+Above: the tests of streams. Below: plain sockets. A Reading fails at the first missing or duplicate event.
 """
 
 import json
@@ -16,7 +16,7 @@ Frame = tuple[str, str, Any]
 
 
 class Reading:
-    """One session as a viewer sees it: where it stands, and the text of the newest turn."""
+    """One session as a viewer sees it: its position, and the text of the newest turn."""
 
     def __init__(self, position: int = -1) -> None:
         self.position = position
@@ -47,7 +47,7 @@ class Reading:
         self.position = data["seq"]
 
     def _resume_text(self, offset: int, text: str) -> None:
-        """A snapshot of a long turn has its last part only: what is known before it is kept, unless some is missing."""
+        """A snapshot of a long turn has only its last part. Keep the text known before that, unless there is a gap."""
         known = self.text[: max(0, offset - self.text_offset)]
         if self.text_offset + len(known) < offset:
             known, self.text_offset = "", offset
@@ -56,7 +56,7 @@ class Reading:
 
 
 def connect(server: LocalServer, path: str, position: str | None = None, *, receive_buffer: int = 0) -> socket.socket:
-    """A connection on which an event stream was asked for."""
+    """A connection on which an event stream was requested."""
     connection = socket.socket()
     if receive_buffer:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
@@ -69,7 +69,7 @@ def connect(server: LocalServer, path: str, position: str | None = None, *, rece
 
 
 def whole_frames(received: bytes) -> list[Frame]:
-    """The frames that arrived whole; a last one that was cut is what a browser throws away too."""
+    """The complete frames. An incomplete last one is dropped, as in a browser."""
     _, _, body = received.partition(b"\r\n\r\n")
     if b"transfer-encoding: chunked" in received[: received.find(b"\r\n\r\n")]:
         body = unchunked(body)
@@ -91,7 +91,7 @@ def unchunked(body: bytes) -> bytes:
 
 
 def cut_after(server: LocalServer, path: str, position: str | None, count: int, within_s: float = WAIT_S) -> bytes:
-    """What arrives until `count` bytes did, the time is over, or the server closes."""
+    """Receive until `count` bytes have arrived, the time is over, or the server closes."""
     received = b""
     deadline = time.monotonic() + within_s
     with connect(server, path, position) as connection:
@@ -112,7 +112,7 @@ def all_frames(server: LocalServer, path: str, position: str | None = None) -> l
 
 
 def receive_until(connection: socket.socket, mark: bytes, timeout_s: float = WAIT_S) -> bytes:
-    """Everything up to the first piece that holds `mark`."""
+    """Receive up to and including the first piece that contains `mark`."""
     received = b""
     deadline = time.monotonic() + timeout_s
     while mark not in received[-len(mark) - 65536 :]:

@@ -1,4 +1,4 @@
-"""A client made for TeamHQ, as small as such a client can be: its paths, its words, its event stream.
+"""A minimal client for TeamHQ's API: its paths, its fields, its event stream.
 
 Above: the tests of TeamHQ's surface. Below: the server's HTTP connection, and a plain socket for the stream.
 """
@@ -55,7 +55,7 @@ class TeamHQ:
         return found
 
     def refused(self, session: str, verb: str, body: Json | None = None) -> tuple[int, str]:
-        """The status and the sentence of a refusal."""
+        """The status and the message of a refusal."""
         answer = self.server.http.post(f"{self.sessions}/{session}/{verb}", json=body or {})
         return answer.status_code, str(answer.json()["error"])
 

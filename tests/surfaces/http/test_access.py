@@ -1,4 +1,4 @@
-"""Who may come in, and with what: token, cookie, Host and Origin, headers, methods, and paths that are not there."""
+"""Access control: token, cookie, Host and Origin, response headers, methods, and unknown paths."""
 
 import contextlib
 import select
@@ -11,11 +11,11 @@ import pytest
 
 from perdure.core.clock import stamp
 from perdure.core.errors import Refused
-from perdure.runtime.verbs.sessions import Store
+from perdure.stores.base import Store
 from perdure.surfaces.http import access as access_module
 from perdure.surfaces.http.access import CODE_LIFETIME_S, CODES_AT_ONCE, COOKIE_LIFETIME_S, SAFE_HEADERS, Access
-from perdure.surfaces.http.head import PAGE_KEY, head_of
 from perdure.surfaces.http.openapi import document
+from perdure.surfaces.http.request_headers import PAGE_KEY, read_headers
 from tests.harness import WAIT_S
 from tests.signing import KEY_HEADER, signed_in
 from tests.surfaces.http.local import PATHS, TOKEN, LocalServer
@@ -53,7 +53,7 @@ def is_problem(answer: httpx2.Response, status: int, code: str) -> bool:
 
 
 @pytest.mark.parametrize(("method", "path"), CLOSED)
-def test_nothing_is_answered_without_the_token(
+def test_protected_endpoints_require_the_token(
     server: LocalServer, stranger: httpx2.Client, method: str, path: str
 ) -> None:
     cookie = server.server.access.cookie
@@ -71,7 +71,7 @@ def test_nothing_is_answered_without_the_token(
         assert answer.headers["www-authenticate"] == "Bearer"
 
 
-def test_a_token_in_the_url_is_not_a_token(server: LocalServer) -> None:
+def test_a_token_in_the_url_is_not_accepted(server: LocalServer) -> None:
     with server.client() as client:
         for name in ("token", "access_token", "authorization"):
             assert client.get("/api/sessions", params={name: TOKEN}).status_code == 401
@@ -97,7 +97,7 @@ def test_a_foreign_host_is_refused(server: LocalServer, host: str) -> None:
 @pytest.mark.parametrize(
     "host", ["localhost", "LOCALHOST:9", "127.0.0.1:1", "[::1]", "[::1]:8080", "[0:0:0:0:0:0:0:1]"]
 )
-def test_this_machine_may_be_called_by_its_names(server: LocalServer, host: str) -> None:
+def test_the_names_of_this_machine_are_allowed_as_host(server: LocalServer, host: str) -> None:
     assert server.http.get("/api/sessions", headers={"host": host}).status_code == 200
 
 
@@ -123,7 +123,7 @@ def test_a_configured_host_is_allowed(make_server: Callable[..., LocalServer]) -
 # Signing in ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_browser_signs_in_once_per_link_stays_in_over_a_restart_and_leaves(
+def test_a_browser_signs_in_once_per_link_stays_signed_in_after_a_restart_and_signs_out(
     make_server: Callable[..., LocalServer],
 ) -> None:
     server = make_server()
@@ -153,7 +153,7 @@ def test_a_browser_signs_in_once_per_link_stays_in_over_a_restart_and_leaves(
     assert server.http.post("/api/logout").status_code == 204
 
 
-def test_a_browser_stays_signed_in_at_two_servers_of_one_machine(make_server: Callable[..., LocalServer]) -> None:
+def test_a_browser_can_stay_signed_in_to_two_servers_on_one_machine(make_server: Callable[..., LocalServer]) -> None:
     servers = make_server(), make_server()
     kept: dict[str, str] = {}
     keys: list[str] = []
@@ -161,7 +161,7 @@ def test_a_browser_stays_signed_in_at_two_servers_of_one_machine(make_server: Ca
         with signed_in(server) as client:
             kept |= dict(client.cookies)
             keys.append(client.headers[KEY_HEADER])
-    # As a browser does, which sends a host's cookies to all of its ports, and lets each origin read its own key.
+    # A browser sends a host's cookies to all of its ports, but each origin can only read its own key.
     cookie = "; ".join(f"{name}={value}" for name, value in kept.items())
     for server, key in zip(servers, keys, strict=True):
         with server.client(cookie=cookie, perdure_page_key=key) as client:
@@ -169,14 +169,14 @@ def test_a_browser_stays_signed_in_at_two_servers_of_one_machine(make_server: Ca
             assert server.server.access.cookie in client.get("/api/openapi.json").text
 
 
-def test_a_wrong_or_empty_code_signs_nobody_in(server: LocalServer) -> None:
+def test_a_wrong_or_empty_code_is_refused(server: LocalServer) -> None:
     with server.client() as client:
         assert is_problem(client.post("/api/login", json={"code": "guess"}), 401, "unauthorized")
         for body in ({}, {"code": ""}, {"code": None}, {"code": "x" * 300}):
             assert is_problem(client.post("/api/login", json=body), 400, "invalid")
 
 
-async def test_codes_and_cookies_expire_and_codes_are_few(tmp_path: Any) -> None:
+async def test_codes_and_cookies_expire_and_the_number_of_codes_is_limited(tmp_path: Any) -> None:
     from perdure.stores.sqlite import SqliteStore
 
     now = [1_000_000.0]
@@ -189,7 +189,7 @@ async def test_codes_and_cookies_expire_and_codes_are_few(tmp_path: Any) -> None
         await access.redeem(code)
     assert refusal.value.code == "unauthorized"
     cookie, key = await access.redeem(await access.new_code(None))
-    head = head_of([(b"cookie", f"{access.cookie}={cookie}".encode()), (PAGE_KEY, key.encode())])
+    head = read_headers([(b"cookie", f"{access.cookie}={cookie}".encode()), (PAGE_KEY, key.encode())])
     assert access.login_of(head) is not None
     now[0] += COOKIE_LIFETIME_S
     assert access.login_of(head) is None
@@ -206,7 +206,7 @@ async def test_codes_and_cookies_expire_and_codes_are_few(tmp_path: Any) -> None
     await store.close()
 
 
-async def test_sign_ins_that_are_over_are_forgotten_and_the_oldest_beyond_a_number_too(
+async def test_expired_sign_ins_and_the_oldest_above_the_limit_are_deleted(
     tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from perdure.stores.sqlite import SqliteStore
@@ -231,7 +231,7 @@ async def test_sign_ins_that_are_over_are_forgotten_and_the_oldest_beyond_a_numb
 
 
 class Interrupted:
-    """A store before whose n-th call something else happens."""
+    """A store that runs something else before its n-th call."""
 
     def __init__(self, store: Store, call: int, meanwhile: Callable[[], Awaitable[Any]]) -> None:
         self._store, self._left, self._meanwhile = store, call, meanwhile
@@ -250,8 +250,8 @@ class Interrupted:
         return self._left > 0
 
 
-async def test_whenever_everybody_is_signed_out_nobody_who_just_signs_in_stays(tmp_path: Any) -> None:
-    """Also by another node, between any two steps of a sign-in."""
+async def test_signing_everyone_out_ends_a_sign_in_in_progress(tmp_path: Any) -> None:
+    """Even if another node does it, between any two steps of the sign-in."""
     from perdure.stores.sqlite import SqliteStore
 
     store: Store = SqliteStore(tmp_path / "perdure.db")
@@ -282,7 +282,7 @@ async def test_whenever_everybody_is_signed_out_nobody_who_just_signs_in_stays(t
 @pytest.mark.parametrize(
     "path", ["/", "/page/page.js", "/api/health", "/api/sessions", "/api/none", "/api/docs", "/none"]
 )
-def test_every_answer_carries_headers_that_keep_browsers_careful(server: LocalServer, path: str) -> None:
+def test_every_response_has_the_browser_security_headers(server: LocalServer, path: str) -> None:
     for headers in ({}, {"host": "evil.example"}):
         answer = server.http.get(path, headers=headers)
         assert answer.headers["x-content-type-options"] == "nosniff"
@@ -295,7 +295,7 @@ def test_every_answer_carries_headers_that_keep_browsers_careful(server: LocalSe
 
 
 @pytest.mark.parametrize("way", list(PATHS))
-def test_event_streams_carry_them_too(make_server: Callable[..., LocalServer], way: str) -> None:
+def test_event_streams_have_the_security_headers_too(make_server: Callable[..., LocalServer], way: str) -> None:
     server = make_server(way)
     session = server.create()
     for path in (f"/api/sessions/{session}/events", "/api/events?all=true"):
@@ -315,9 +315,7 @@ def test_event_streams_carry_them_too(make_server: Callable[..., LocalServer], w
         ("/", "GET, HEAD"),
     ],
 )
-def test_a_method_that_a_path_does_not_take_is_told_which_it_takes(
-    server: LocalServer, path: str, allowed: str
-) -> None:
+def test_an_unsupported_method_is_refused_with_the_allowed_ones(server: LocalServer, path: str, allowed: str) -> None:
     for method in ("PUT", "OPTIONS", "TRACE"):
         answer = server.http.request(method, path)
         assert is_problem(answer, 405, "invalid")
@@ -345,7 +343,7 @@ def test_head_is_get_without_a_body(server: LocalServer) -> None:
         "/\\..\\x",
     ],
 )
-def test_no_path_leads_out_of_the_pages_files(server: LocalServer, target: str) -> None:
+def test_no_path_escapes_the_pages_files(server: LocalServer, target: str) -> None:
     head = f"GET {target} HTTP/1.1\r\nHost: localhost\r\n"
     assert raw(server, f"{head}\r\n").startswith((b"HTTP/1.1 401", b"HTTP/1.1 400"))
     known = f"{head}Authorization: Bearer {TOKEN}\r\n\r\n"
@@ -353,7 +351,7 @@ def test_no_path_leads_out_of_the_pages_files(server: LocalServer, target: str) 
 
 
 def raw(server: LocalServer, request: str | bytes) -> bytes:
-    """The first bytes of the answer to a request that no client library would send."""
+    """The first bytes of the response to a request that no client library would send."""
     with socket.create_connection(("127.0.0.1", server.port), WAIT_S) as connection:
         try:
             connection.sendall(request.encode("latin-1") if isinstance(request, str) else request)
@@ -362,13 +360,13 @@ def raw(server: LocalServer, request: str | bytes) -> bytes:
             return b"HTTP/1.1 431 and closed"
 
 
-def test_a_head_without_end_is_cut_off(server: LocalServer) -> None:
+def test_an_endless_request_head_is_cut_off(server: LocalServer) -> None:
     for piece in ("x" * 400_000, "X-Many: 1\r\n" * 40_000, "a" * 100_000 + "\r\n" + "X: 1\r\n" * 50_000):
         answer = raw(server, f"GET /api/health HTTP/1.1\r\nHost: localhost\r\nX-Long: {piece}")
         assert answer.startswith((b"HTTP/1.1 431", b"HTTP/1.1 400")), answer[:100]
 
 
-def test_a_long_head_that_comes_slowly_is_cut_off_with_an_answer(server: LocalServer) -> None:
+def test_a_long_request_head_that_arrives_slowly_gets_a_response_before_it_is_cut_off(server: LocalServer) -> None:
     with socket.create_connection(("127.0.0.1", server.port), WAIT_S) as connection:
         connection.sendall(b"GET /api/health HTTP/1.1\r\nHost: localhost\r\n")
         while not select.select([connection], [], [], 0)[0]:
@@ -391,7 +389,7 @@ def test_a_long_head_that_comes_slowly_is_cut_off_with_an_answer(server: LocalSe
         "BREW / HTTP/1.1",
     ],
 )
-def test_what_is_not_a_request_is_refused(server: LocalServer, request_line: str) -> None:
+def test_a_malformed_request_line_is_refused(server: LocalServer, request_line: str) -> None:
     answer = raw(server, f"{request_line}\r\nHost: localhost\r\n\r\n")
     assert answer.startswith((b"HTTP/1.1 4", b"HTTP/1.1 200")), answer[:100]
     assert server.http.get("/api/health").status_code == 200

@@ -1,4 +1,4 @@
-"""Files that come with a message: kept once, named to the agent, shown to people, erased with the session."""
+"""Attachments of messages: stored once, named to the agent, shown to people, erased with the session."""
 
 import base64
 from pathlib import Path
@@ -22,7 +22,7 @@ def files(server: LocalServer, session: str) -> list[Path]:
 
 
 @pytest.mark.one_server
-def test_a_file_inside_a_message_is_kept_beside_the_log_and_named_in_it(server: LocalServer) -> None:
+def test_a_file_inside_a_message_is_stored_beside_the_log_and_named_in_it(server: LocalServer) -> None:
     session = server.create()
     given = [inside("shot.png", mime_type="image/png"), {"path": "/srv/notes.txt"}]
     server.turn(session, "say seen", attachments=given)
@@ -36,7 +36,7 @@ def test_a_file_inside_a_message_is_kept_beside_the_log_and_named_in_it(server: 
     assert shown.headers["x-content-type-options"] == "nosniff"
 
 
-def test_what_could_be_run_as_a_page_is_only_ever_saved(server: LocalServer) -> None:
+def test_a_file_that_a_browser_could_execute_is_always_sent_as_a_download(server: LocalServer) -> None:
     session = server.create()
     server.turn(session, "say seen", attachments=[inside("a.html", b"<script>", mime_type="text/html")])
     [kept] = server.transcript(session)[0]["message"]["attachments"]
@@ -46,7 +46,7 @@ def test_what_could_be_run_as_a_page_is_only_ever_saved(server: LocalServer) -> 
 
 
 @pytest.mark.parametrize("agent", ["rehearsal", "rehearsal-stream", "rehearsal-resume"])
-def test_the_agent_is_told_where_the_file_is_or_shown_the_picture(server: LocalServer, agent: str) -> None:
+def test_the_agent_gets_the_path_of_a_file_or_the_image_itself(server: LocalServer, agent: str) -> None:
     session = server.create(agent=agent)
     server.turn(session, "say seen", attachments=[inside("notes.txt", b"hello")])
     assert server.turn(session, "say on", attachments=[inside("shot.png")])["stop_reason"] == "end_turn"
@@ -66,7 +66,7 @@ def test_the_agent_is_told_where_the_file_is_or_shown_the_picture(server: LocalS
         ({"uri": 7}, "needs data (base64), a path or a uri"),
     ],
 )
-def test_a_broken_attachment_is_refused_and_nothing_is_kept(
+def test_a_malformed_attachment_is_refused_and_nothing_is_stored(
     server: LocalServer, attachment: dict[str, Any], said: str
 ) -> None:
     session = server.create()
@@ -77,7 +77,7 @@ def test_a_broken_attachment_is_refused_and_nothing_is_kept(
     assert (server.log(session), files(server, session)) == (before, [])
 
 
-def test_a_message_that_is_not_taken_leaves_no_file(server: LocalServer) -> None:
+def test_a_refused_message_leaves_no_file(server: LocalServer) -> None:
     session = server.create()
     server.send(session, "hang")
     body = {"text": "say it", "attachments": [inside("a.png")]}
@@ -88,7 +88,7 @@ def test_a_message_that_is_not_taken_leaves_no_file(server: LocalServer) -> None
 
 
 @pytest.mark.one_server
-def test_the_same_message_again_keeps_its_file_once(server: LocalServer) -> None:
+def test_a_repeated_message_stores_its_file_once(server: LocalServer) -> None:
     session = server.create()
     body = {"text": "say it", "message_id": "once", "attachments": [inside("a.png")]}
     first = server.post(f"/api/sessions/{session}/messages", body, expect=202)
@@ -101,7 +101,7 @@ def test_the_same_message_again_keeps_its_file_once(server: LocalServer) -> None
 @pytest.mark.parametrize(
     "name", ["../../etc/passwd", "/etc/passwd", "..", "a\x00b", "é" * 300, "漢" * 100 + ".txt", ""]
 )
-def test_no_name_leads_out_of_the_folder(server: LocalServer, name: str) -> None:
+def test_no_attachment_name_escapes_the_folder(server: LocalServer, name: str) -> None:
     session = server.create()
     server.turn(session, "say it", attachments=[inside(name, b"x")])
     [kept] = files(server, session)
@@ -127,7 +127,7 @@ def test_a_retry_and_a_fork_have_the_file_and_a_purge_erases_only_its_own(server
     assert Path(own["path"]).parent.name == forked and Path(own["path"]).read_bytes() == PIXEL
 
 
-def test_what_a_client_says_of_a_size_is_not_believed(server: LocalServer) -> None:
+def test_a_size_that_a_client_claims_is_ignored(server: LocalServer) -> None:
     session = server.create()
     given = [
         {"path": "/x.png", "mime_type": "image/png", "size": None},
@@ -141,7 +141,7 @@ def test_what_a_client_says_of_a_size_is_not_believed(server: LocalServer) -> No
 
 
 @pytest.mark.one_server
-def test_a_message_that_is_taken_back_takes_its_files_along(server: LocalServer) -> None:
+def test_withdrawing_a_message_deletes_its_files(server: LocalServer) -> None:
     session = server.create()
     server.send(session, "hang")
     queued = server.send(session, "say it", when_busy="queue", attachments=[inside("a.png")])

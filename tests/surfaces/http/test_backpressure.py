@@ -1,4 +1,4 @@
-"""A disk that stalls: beyond a bound senders are refused at once, and whatever was accepted is stored exactly once."""
+"""A stalled disk: above a limit, senders are refused immediately; everything accepted is stored exactly once."""
 
 import contextlib
 import threading
@@ -29,7 +29,7 @@ WORDS = 300
 
 
 class Disk:
-    """What the writer commits to: it may stall, or be slow. It counts who was refused meanwhile."""
+    """The disk that the writer commits to. It can stall or be slow, and records the sessions that were refused."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self._goes_on = threading.Event()
@@ -85,7 +85,7 @@ def waiting(server: LocalServer) -> int:
     return int(server.ask(lambda: len(writer._steps)))
 
 
-def test_senders_beyond_the_bound_are_refused_at_once_and_the_others_are_stored_once(
+def test_senders_above_the_limit_are_refused_immediately_and_the_others_are_stored_once(
     make_server: Callable[..., LocalServer], disk: Disk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server = make_server()
@@ -104,7 +104,7 @@ def test_senders_beyond_the_bound_are_refused_at_once_and_the_others_are_stored_
             assert waiting(server) == MAX_STEPS
             with (
                 Client(Address(server.url, TOKEN)) as client,
-                pytest.raises(Problem, match="more to store than its disk takes"),
+                pytest.raises(Problem, match="too slow for the current load"),
             ):
                 client.create_session(title="none")
             assert server.get("/api/sessions")["sessions"] == [], "reading goes on"
@@ -116,7 +116,7 @@ def test_senders_beyond_the_bound_are_refused_at_once_and_the_others_are_stored_
     assert len(list((server.data / "workspaces").glob("*"))) == len(taken) + 1
 
 
-def test_an_agent_that_streams_while_the_disk_is_slow_loses_and_doubles_nothing(
+def test_an_agent_that_streams_while_the_disk_is_slow_loses_and_duplicates_nothing(
     make_server: Callable[..., LocalServer], disk: Disk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server = make_server()
@@ -158,7 +158,7 @@ def test_an_agent_that_streams_while_the_disk_is_slow_loses_and_doubles_nothing(
     assert waiting(server) == 0
 
 
-def test_other_work_of_the_store_has_its_own_bound(
+def test_other_writes_of_the_store_have_their_own_limit(
     make_server: Callable[..., LocalServer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server = make_server()
@@ -168,13 +168,13 @@ def test_other_work_of_the_store_has_its_own_bound(
     assert is_problem(create(server, "none"), 503, "unavailable")
     server.post("/api/projects", project, expect=201)
     monkeypatch.setattr(sqlite_writer, "QUEUE_MAX_STEPS", MAX_STEPS)
-    monkeypatch.setattr(sqlite_writer, "QUEUE_MAX_ERRANDS", 0)
+    monkeypatch.setattr(sqlite_writer, "QUEUE_MAX_TASKS", 0)
     answer = server.http.post("/api/projects", json={**project, "name": "other"})
     assert is_problem(answer, 503, "unavailable") and answer.headers["retry-after"] == "1"
     assert create(server, "now").status_code == 201
 
 
-def test_a_step_that_is_larger_than_the_bound_in_bytes_is_taken_alone(
+def test_a_step_larger_than_the_byte_limit_is_accepted_alone(
     make_server: Callable[..., LocalServer], disk: Disk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server = make_server()
@@ -186,7 +186,7 @@ def test_a_step_that_is_larger_than_the_bound_in_bytes_is_taken_alone(
     assert first.result().status_code == 201 and create(server, "second").status_code == 201
 
 
-def test_a_session_that_is_half_erased_when_the_disk_stalls_says_so_and_is_erased_later(
+def test_an_erasure_interrupted_by_a_stalled_disk_is_reported_and_finished_later(
     make_server: Callable[..., LocalServer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server = make_server()
@@ -195,7 +195,7 @@ def test_a_session_that_is_half_erased_when_the_disk_stalls_says_so_and_is_erase
 
     def busy_submit(writer: Writer, work: Any, *, stale: Any = (), plainly: bool = False) -> Any:
         if stale is None and is_busy[0]:
-            raise StoreBusy("1 changes wait to be written")
+            raise StoreBusy("1 changes are waiting to be written")
         return submit(writer, work, stale=stale, plainly=plainly)
 
     monkeypatch.setattr(Writer, "submit", busy_submit)

@@ -1,4 +1,4 @@
-"""The system's clock is set by hours while a server runs: no timeout fires because of it, and none is missed."""
+"""The system clock jumps by hours while a server runs: no timeout fires early, and none is missed."""
 
 import os
 import signal
@@ -15,7 +15,7 @@ HOURS_10_S = 36_000.0
 
 
 def stop_for(server: LocalServer, stopped_s: float) -> None:
-    """As if the process had been stopped for so long, with its agents; then its clocks are looked at twice."""
+    """Simulate that the process and its agents were stopped for this long, then wait for two ticks of its timers."""
     log, clocks = server.server.log, server.server.engine.clocks
     steady: Callable[[], float] = log.steady
 
@@ -43,7 +43,7 @@ def test_a_turn_is_not_stopped_because_its_server_was_stopped(make_server: Make)
 
 
 def set_clock(server: LocalServer, by_s: float) -> None:
-    """What the server takes for the time of day from now on; and wait until its clocks were looked at twice."""
+    """Shift the server's wall clock from now on, then wait for two ticks of its timers."""
     log, clocks = server.server.log, server.server.engine.clocks
 
     def wrong() -> float:
@@ -55,7 +55,7 @@ def set_clock(server: LocalServer, by_s: float) -> None:
 
 
 @pytest.mark.parametrize("by_s", [HOURS_10_S, -HOURS_10_S])
-def test_a_running_turn_and_an_idle_session_do_not_notice(make_server: Make, by_s: float) -> None:
+def test_a_clock_change_does_not_affect_a_running_turn_or_an_idle_session(make_server: Make, by_s: float) -> None:
     server = make_server()
     limits = {"idle_timeout_s": 600, "lifetime_s": 600, "on_idle": "end", "on_lifetime": "end"}
     unused, used = server.create(limits=limits), server.create(limits=limits)
@@ -71,7 +71,7 @@ def test_a_running_turn_and_an_idle_session_do_not_notice(make_server: Make, by_
         assert all(500 < timer["in_s"] <= 600 for timer in timers), timers
 
 
-def test_a_clock_that_is_set_back_keeps_nothing_alive(make_server: Make) -> None:
+def test_setting_the_clock_back_does_not_extend_any_timeout(make_server: Make) -> None:
     server = make_server()
     ends = server.create(limits={"idle_timeout_s": 3, "on_idle": "end"}, message="say one")
     grows_old = server.create(limits={"lifetime_s": 3, "on_lifetime": "end"})
@@ -85,7 +85,7 @@ def test_a_clock_that_is_set_back_keeps_nothing_alive(make_server: Make) -> None
         assert server.transcript(one)[0]["stop_reason"] == "timed_out"
 
 
-def test_a_turn_that_is_being_stopped_when_the_clock_is_set_back_is_ended_in_time(make_server: Make) -> None:
+def test_a_turn_being_stopped_when_the_clock_is_set_back_ends_in_time(make_server: Make) -> None:
     server = make_server(abort_grace_s=3, term_grace_s=0.2)
     session = server.create(message="say half\nhang")
     eventually(lambda: server.text(session, 1) == "half", "it has begun")

@@ -1,5 +1,5 @@
-"""A session's model, mode and other options: who sets one gets the value that is in force, or an error with a reason,
-and not a yes before the agent has spoken."""
+"""A session's model, mode and other options. Setting one returns the effective value or an error with a reason, and
+only after the agent has responded."""
 
 import asyncio
 import os
@@ -16,7 +16,7 @@ from perdure.core.observations import SessionOpened
 from perdure.core.observe import observe
 from perdure.runtime.verbs import configuring
 from perdure.runtime.verbs.waiting import until
-from perdure.surfaces.http import shapes
+from perdure.surfaces.http.sessions import Configured
 from tests.harness import eventually
 from tests.surfaces.http.diane_client import Diane
 from tests.surfaces.http.local import LocalServer
@@ -25,7 +25,7 @@ from tests.surfaces.http.test_contract import fits
 
 Json = dict[str, Any]
 KEPT = ["rehearsal", "rehearsal-stream"]
-"""Agents whose process lives on between turns."""
+"""Agents whose process stays alive between turns."""
 EACH = [*KEPT, "rehearsal-resume"]
 MODES = {"rehearsal": "auto", "rehearsal-stream": "plan", "rehearsal-resume": "plan"}
 
@@ -33,7 +33,7 @@ MODES = {"rehearsal": "auto", "rehearsal-stream": "plan", "rehearsal-resume": "p
 def choose(server: LocalServer, session: str, config_id: str, value: Any) -> Json:
     answer = server.http.post(f"/api/sessions/{session}/config", json={"config_id": config_id, "value": value})
     assert answer.status_code == 200, answer.text
-    fits(answer.json(), shapes.Configured)
+    fits(answer.json(), Configured)
     found: Json = answer.json()
     return found
 
@@ -49,7 +49,7 @@ def current(answer: Json) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("agent", KEPT)
-def test_a_running_agent_has_set_the_value_when_the_answer_comes(server: LocalServer, agent: str) -> None:
+def test_a_running_agent_has_applied_the_value_before_the_response(server: LocalServer, agent: str) -> None:
     session = server.create(agent=agent)
     server.turn(session, "say hello")
     for config_id, value in (("model", "rehearsal-2"), ("mode", MODES[agent])):
@@ -57,7 +57,7 @@ def test_a_running_agent_has_set_the_value_when_the_answer_comes(server: LocalSe
         assert (answer["config_id"], answer["value"], answer["applied"]) == (config_id, value, True)
         assert current(answer)[config_id] == value
         assert server.session(session)[config_id] == value
-        # Once more changes nothing, and is answered too.
+        # Setting the same value again changes nothing, and also gets a response.
         assert choose(server, session, config_id, value)["applied"] is True
 
 
@@ -71,7 +71,7 @@ def test_a_value_can_be_set_in_the_middle_of_a_turn(server: LocalServer, agent: 
     server.wait_idle(session)
 
 
-def test_a_value_that_the_agent_lists_and_refuses_is_an_error_with_its_reason(server: LocalServer) -> None:
+def test_a_listed_value_that_the_agent_refuses_is_an_error_with_its_reason(server: LocalServer) -> None:
     session = server.create()
     server.turn(session, "say hello")
     choose(server, session, "effort", "high")
@@ -82,7 +82,7 @@ def test_a_value_that_the_agent_lists_and_refuses_is_an_error_with_its_reason(se
 
 
 @pytest.mark.parametrize("agent", KEPT)
-def test_an_agent_that_never_ran_is_asked_what_it_knows(server: LocalServer, agent: str) -> None:
+def test_an_agent_that_never_ran_is_started_to_ask_for_its_options(server: LocalServer, agent: str) -> None:
     session = server.create(agent=agent)
     assert "rehearsal-1, rehearsal-2" in refused(server, session, "model", "nonsense")
     assert "one of: " in refused(server, session, "colour", "red")
@@ -91,7 +91,7 @@ def test_an_agent_that_never_ran_is_asked_what_it_knows(server: LocalServer, age
     assert server.turn(session, "say hello")["model"] == "rehearsal-2"
 
 
-def test_an_agent_with_a_process_for_each_turn_gets_the_value_with_its_next_turn(server: LocalServer) -> None:
+def test_an_agent_with_a_process_per_turn_gets_the_value_with_its_next_turn(server: LocalServer) -> None:
     session = server.create(agent="rehearsal-resume")
     assert choose(server, session, "model", "rehearsal-2")["applied"] is False
     assert server.turn(session, "say hello")["model"] == "rehearsal-2"
@@ -101,14 +101,14 @@ def test_an_agent_with_a_process_for_each_turn_gets_the_value_with_its_next_turn
     assert server.turn(session, "say hello")["model"] == "rehearsal-1"
 
 
-def test_an_agent_that_can_not_be_started_is_an_error(make_server: Any) -> None:
+def test_an_agent_that_cannot_be_started_is_an_error(make_server: Any) -> None:
     server = make_server(agents={"broken": {"driver": "acp", "command": ["false"]}})
     session = server.create(agent="broken")
     assert "could not be started" in refused(server, session, "model", "any", 503)
     assert server.session(session)["model"] is None
 
 
-def test_an_agent_that_does_not_answer_is_an_error_and_the_wish_stays(
+def test_an_agent_that_does_not_answer_is_an_error_and_the_request_stays_in_effect(
     server: LocalServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     session = server.create()
@@ -124,7 +124,7 @@ def test_an_agent_that_does_not_answer_is_an_error_and_the_wish_stays(
 
 
 async def told(server: LocalServer, session: str, value: str, *facts: Any) -> Json:
-    """The answer to a wish for a model, where the agent itself says nothing, and this comes from it."""
+    """Set the model of an agent that does not respond, and record these facts as if they came from it."""
     sessions = server.server.sessions
     journal = await sessions.log.open(session)
     wish = asyncio.create_task(sessions.configure(session, "model", value))
@@ -147,7 +147,7 @@ def silent(server: LocalServer) -> Iterator[str]:
     os.kill(pid, signal.SIGCONT)
 
 
-def test_another_options_report_of_the_same_value_is_no_answer(
+def test_a_report_of_the_same_value_for_another_option_is_no_confirmation(
     server: LocalServer, silent: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(configuring, "ANSWER_S", 0.5)
@@ -155,7 +155,7 @@ def test_another_options_report_of_the_same_value_is_no_answer(
         server.run(told(server, silent, "rehearsal-2", ev.Config(config_id="effort", value="rehearsal-2")))
 
 
-def test_an_option_may_answer_under_the_agents_own_name_for_it(server: LocalServer, silent: str) -> None:
+def test_an_option_may_be_confirmed_under_the_agents_own_name_for_it(server: LocalServer, silent: str) -> None:
     named = [{"id": "picker", "category": "model", "currentValue": "rehearsal-1"}]
     opened = SessionOpened("n", resumed=False, config_options=named)
     answer = server.run(told(server, silent, "rehearsal-2", opened, ev.Config(config_id="picker", value="other")))
@@ -172,7 +172,7 @@ def test_an_option_may_be_refused_under_the_agents_own_name_for_it(server: Local
         server.run(told(server, silent, "rehearsal-2", opened, *refusal))
 
 
-def test_an_agent_that_dies_meanwhile_gets_the_value_when_it_is_started_again(server: LocalServer) -> None:
+def test_an_agent_that_dies_meanwhile_gets_the_value_when_it_restarts(server: LocalServer) -> None:
     session = server.create()
     server.turn(session, "say hello")
     os.kill(server.session(session)["pid"], signal.SIGKILL)
@@ -182,7 +182,7 @@ def test_an_agent_that_dies_meanwhile_gets_the_value_when_it_is_started_again(se
 
 
 @pytest.mark.parametrize("agent", EACH)
-def test_each_way_to_run_an_agent_lists_its_options(server: LocalServer, agent: str) -> None:
+def test_every_driver_lists_the_agents_options(server: LocalServer, agent: str) -> None:
     session = server.create(agent=agent)
     server.turn(session, "say hello")
     shown = server.session(session)
@@ -196,7 +196,7 @@ def test_each_way_to_run_an_agent_lists_its_options(server: LocalServer, agent: 
 
 
 @pytest.mark.parametrize("agent", EACH)
-def test_what_an_agent_offers_is_known_whichever_node_is_asked(server: LocalServer, agent: str) -> None:
+def test_every_node_knows_the_models_and_modes_of_an_agent(server: LocalServer, agent: str) -> None:
     server.turn(server.create(agent=agent), "say hello")
 
     def offered() -> bool:
@@ -208,7 +208,7 @@ def test_what_an_agent_offers_is_known_whichever_node_is_asked(server: LocalServ
 
 @pytest.mark.one_server
 @pytest.mark.parametrize("agent", EACH)
-def test_diane_shows_what_an_agent_offers_when_a_session_is_started(
+def test_diane_shows_the_agents_models_and_modes_when_a_session_starts(
     server: LocalServer, agent: str, tmp_path: Path
 ) -> None:
     server.turn(server.create(agent=agent), "say hello")
@@ -217,7 +217,7 @@ def test_diane_shows_what_an_agent_offers_when_a_session_is_started(
     assert made["modes"]["current_mode_id"]
 
 
-def test_diane_is_answered_the_same(server: LocalServer) -> None:
+def test_diane_gets_the_same_result(server: LocalServer) -> None:
     diane = Diane(server)
     path = f"{diane.sessions}/{diane.start()['session_id']}/config"
     answer = server.post(path, {"config_id": "effort", "value": "high"}, expect=200)

@@ -1,4 +1,4 @@
-"""A kept connection whose client reads its last answer slowly, or not at all."""
+"""A keep-alive connection whose client reads its last response slowly, or not at all."""
 
 import asyncio
 import socket
@@ -16,14 +16,14 @@ from tests.harness import WAIT_S
 
 SIZE = 9_000_000
 SYSTEM_BYTES = 256 * 1024
-"""What the system keeps for each side, or twice as much: much less than the answer has."""
+"""The socket buffer of each side, which the system may double. It is much smaller than the response."""
 LONG_S = 3600
-"""The timers of these connections never fire: the tests call what they would."""
+"""So long that the timers never fire; the tests call their handlers instead."""
 
 
 @asynccontextmanager
 async def answered(*, admitted: bool) -> AsyncIterator[tuple[asyncio.StreamReader, BoundedProtocol]]:
-    """A client that has read nothing yet of an answer that was written as a whole."""
+    """A client that has not read anything yet of a response that was written in one piece."""
     loop = asyncio.get_running_loop()
     asked: asyncio.Future[BoundedProtocol] = loop.create_future()
 
@@ -56,7 +56,7 @@ async def answered(*, admitted: bool) -> AsyncIterator[tuple[asyncio.StreamReade
             await server.wait_closed()
 
 
-async def test_one_who_reads_an_answer_slowly_keeps_the_connection() -> None:
+async def test_a_client_that_reads_a_response_slowly_keeps_the_connection() -> None:
     async with answered(admitted=True) as (reader, connection):
         for _ in range(2):
             await reader.readexactly(SIZE // 3)
@@ -69,7 +69,7 @@ async def test_one_who_reads_an_answer_slowly_keeps_the_connection() -> None:
 
 
 @pytest.mark.parametrize("admitted", [False, True])
-async def test_one_who_has_read_all_of_an_answer_is_closed(admitted: bool) -> None:
+async def test_an_idle_client_that_has_read_the_whole_response_is_disconnected(admitted: bool) -> None:
     async with answered(admitted=admitted) as (reader, connection):
         await reader.readuntil(b"\r\n\r\n")
         await reader.readexactly(SIZE)
@@ -77,7 +77,7 @@ async def test_one_who_has_read_all_of_an_answer_is_closed(admitted: bool) -> No
         assert await reader.read() == b""
 
 
-async def test_one_without_the_token_gets_no_more_time() -> None:
+async def test_an_unauthenticated_client_gets_no_extra_time() -> None:
     async with answered(admitted=False) as (reader, connection):
         await reader.readexactly(SIZE // 3)
         connection.timeout_keep_alive_handler()

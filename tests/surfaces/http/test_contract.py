@@ -8,7 +8,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from perdure.surfaces.http import shapes
+from perdure.surfaces.http.agents import Agent, AgentList
+from perdure.surfaces.http.messages import Aborting, Accepted, Queue
+from perdure.surfaces.http.projects import Project, ProjectList
+from perdure.surfaces.http.prompts import Prompt, Resolved
+from perdure.surfaces.http.sessions import Configured, Explanation, Session, SessionList, Turn
+from perdure.surfaces.http.transcripts import Transcript
 from tests.harness import eventually
 from tests.surfaces.http.local import LocalNodes, LocalServer
 from tests.surfaces.http.test_access import is_problem
@@ -120,18 +125,18 @@ def test_a_session_without_a_message_waits_for_one(server: LocalServer, tmp_path
     body = {"workdir": str(tmp_path), "title": "t", "labels": ["a", "b"], "limits": {"turn_timeout_s": 5}, "what": 1}
     answer = server.http.post("/api/sessions", json=body)
     assert answer.status_code == 201
-    session = fits(answer.json(), shapes.Session, SESSION)
+    session = fits(answer.json(), Session, SESSION)
     assert (session.state, session.status, session.turn_count, session.attached) == ("idle", "running", 0, "suspended")
     assert (session.title, session.labels, session.workdir) == ("t", ["a", "b"], str(tmp_path))
     assert (session.limits, session.turns, session.agent) == ({"turn_timeout_s": 5}, [], "rehearsal")
     assert session.created_at.endswith("Z")
-    assert fits(server.session(session.id), shapes.Session, SESSION) == session
+    assert fits(server.session(session.id), Session, SESSION) == session
 
 
 def test_a_session_with_a_message_runs_its_first_turn(server: LocalServer) -> None:
-    created = fits(server.post("/api/sessions", {"message": "say hello\nusage 3 4"}, expect=201), shapes.Session)
+    created = fits(server.post("/api/sessions", {"message": "say hello\nusage 3 4"}, expect=201), Session)
     assert (created.state, created.turn_count, created.title) == ("processing", 1, "say hello")
-    done = fits(server.wait_idle(created.id), shapes.Session, SESSION)
+    done = fits(server.wait_idle(created.id), Session, SESSION)
     assert (done.attached, done.turn_count, done.model) == ("live", 1, done.model)
     assert done.pid and done.native_session_id and done.started_at
     turn = server.session(created.id)["turns"][0]
@@ -175,12 +180,12 @@ def test_an_agent_that_is_not_installed_is_refused_with_what_to_do(make_server: 
     assert is_problem(server.http.post(path, json={"text": "x", "agent": "ghost"}), 503, "agent_unavailable")
     assert is_problem(server.http.post(path, json={"text": "x", "agent": "none"}), 404, "not_found")
     assert server.session(session)["turn_count"] == 0
-    listed = fits(server.get("/api/agents"), shapes.AgentList)
+    listed = fits(server.get("/api/agents"), AgentList)
     assert {agent.name for agent in listed.agents} >= {"ghost", "odd", "rehearsal", "vendor/model"}
     assert listed.default == "rehearsal"
     states = {agent.name: agent.state for agent in listed.agents}
     assert (states["ghost"], states["odd"], states["rehearsal"]) == ("missing", "broken", "ready")
-    one = fits(server.get("/api/agents/vendor%2Fmodel"), shapes.Agent, AGENT)
+    one = fits(server.get("/api/agents/vendor%2Fmodel"), Agent, AGENT)
     assert one.name == "vendor/model"
     assert is_problem(server.http.get("/api/agents/none"), 404, "not_found")
 
@@ -191,7 +196,7 @@ def test_a_session_is_changed_by_patch(server: LocalServer) -> None:
     changes = {"title": "new", "summary": "short", "labels": ["x"], "archived": True}
     answer = server.http.patch(path, json=changes)
     assert answer.status_code == 200
-    shown = fits(answer.json(), shapes.Session, SESSION)
+    shown = fits(answer.json(), Session, SESSION)
     assert {name: getattr(shown, name) for name in changes} == changes
     assert server.http.patch(path, json={"unknown": 1}).json()["title"] == "new"
     assert is_problem(server.http.patch(path, json={"archived": "yes"}), 400, "invalid")
@@ -203,7 +208,7 @@ def test_a_session_is_closed_by_delete_and_erased_by_purge(server: LocalServer) 
     session = server.create()
     server.turn(session, "say xylophone")
     path = f"/api/sessions/{session}"
-    closed = fits(server.http.delete(path).json(), shapes.Session, SESSION)
+    closed = fits(server.http.delete(path).json(), Session, SESSION)
     assert (closed.state, closed.status, closed.attached) == ("ended", "completed", "ended")
     assert server.http.delete(path).json()["status"] == "completed"
     assert is_problem(server.http.post(f"{path}/messages", json={"text": "x"}), 409, "session_ended")
@@ -231,7 +236,7 @@ def test_stop_ends_a_session_at_once_and_again_is_harmless(server: LocalServer) 
     server.send(session, "hang")
     server.send(session, "say never", when_busy="queue")
     for _ in range(2):
-        stopped = fits(server.post(f"/api/sessions/{session}/stop", expect=200), shapes.Session, SESSION)
+        stopped = fits(server.post(f"/api/sessions/{session}/stop", expect=200), Session, SESSION)
         assert (stopped.state, stopped.status, stopped.queue_length) == ("ended", "stopped", 0)
     assert stopped.turns[0].stop_reason == "cancelled"
 
@@ -246,7 +251,7 @@ def test_a_list_comes_in_pages_newest_activity_first(server: LocalServer) -> Non
     while cursor is not None:
         query: dict[str, str | int] = {"label": "paged", "limit": 2}
         query.update({"cursor": cursor} if cursor else {})
-        page = fits(server.http.get("/api/sessions", params=query).json(), shapes.SessionList)
+        page = fits(server.http.get("/api/sessions", params=query).json(), SessionList)
         assert len(page.sessions) <= 2
         seen += [session.id for session in page.sessions]
         cursor = page.next_cursor
@@ -291,7 +296,7 @@ def test_a_message_is_accepted_once_however_often_it_is_sent(server: LocalServer
     path = f"/api/sessions/{session}/messages"
     first = server.http.post(path, json={"text": "hang", "message_id": "m/1"})
     assert first.status_code == 202
-    accepted = fits(first.json(), shapes.Accepted, ACCEPTED)
+    accepted = fits(first.json(), Accepted, ACCEPTED)
     assert (accepted.session_id, accepted.message_id, accepted.turn) == (session, "m/1", 1)
     # With several nodes its owner begins it in a moment.
     assert accepted.state == "processing" or (isinstance(server, LocalNodes) and accepted.state == "accepted")
@@ -312,11 +317,11 @@ def test_a_busy_session_refuses_queues_or_is_interrupted(server: LocalServer) ->
     refused = server.http.post(f"{path}/messages", json={"text": "say x"})
     assert is_problem(refused, 409, "turn_active")
     assert (refused.json()["state"], refused.json()["turn"]) == ("processing", 1)
-    queued = fits(server.send(session, "say two", when_busy="queue", message_id="q1"), shapes.Accepted, ACCEPTED)
+    queued = fits(server.send(session, "say two", when_busy="queue", message_id="q1"), Accepted, ACCEPTED)
     assert (queued.turn, queued.run_id, queued.state) == (None, None, "processing")
-    waiting = fits(server.get(f"{path}/queue"), shapes.Queue)
+    waiting = fits(server.get(f"{path}/queue"), Queue)
     assert [(entry.message_id, entry.text) for entry in waiting.queue] == [("q1", "say two")]
-    edited = fits(server.http.patch(f"{path}/queue/q1", json={"text": "say three"}).json(), shapes.Queue)
+    edited = fits(server.http.patch(f"{path}/queue/q1", json={"text": "say three"}).json(), Queue)
     assert [(entry.message_id, entry.text) for entry in edited.queue] == [("q1", "say three")]
     again = server.send(session, "say two", when_busy="queue", message_id="q1")
     assert (again["message_id"], again["turn"]) == ("q1", None)
@@ -337,7 +342,7 @@ def test_an_abort_ends_the_turn_and_keeps_the_session(server: LocalServer) -> No
     eventually(lambda: server.text(session, 1), "a partial answer")
     answer = server.http.post(path)
     assert answer.status_code == 202
-    assert fits(answer.json(), shapes.Aborting).turn == 1
+    assert fits(answer.json(), Aborting).turn == 1
     server.wait_idle(session)
     assert server.session(session)["turns"][0]["stop_reason"] == "cancelled"
     assert server.turn(session, "say on")["stop_reason"] == "end_turn"
@@ -346,12 +351,12 @@ def test_an_abort_ends_the_turn_and_keeps_the_session(server: LocalServer) -> No
 def test_one_entry_point_creates_or_continues(server: LocalServer) -> None:
     answer = server.http.post("/api/messages", json={"text": "say one", "title": "given", "labels": ["entry"]})
     assert answer.status_code == 202
-    created = fits(answer.json(), shapes.Accepted, ACCEPTED)
+    created = fits(answer.json(), Accepted, ACCEPTED)
     assert created.turn == 1
     shown = server.wait_idle(created.session_id)
     assert (shown["title"], shown["labels"]) == ("given", ["entry"])
     body = {"text": "say two", "session_id": created.session_id, "forceFreshSession": True}
-    second = fits(server.post("/api/messages", body, expect=202), shapes.Accepted)
+    second = fits(server.post("/api/messages", body, expect=202), Accepted)
     assert (second.session_id, second.turn) == (created.session_id, 2)
     server.wait_idle(created.session_id)
     assert server.session(created.session_id)["turns"][1]["context"] == "fresh"
@@ -389,7 +394,7 @@ def test_a_permission_prompt_is_answered_once(server: LocalServer) -> None:
     session = server.create()
     server.send(session, "permit Deploy")
     shown = server.prompt(session)
-    prompt = fits(shown, shapes.Prompt, PROMPT)
+    prompt = fits(shown, Prompt, PROMPT)
     assert (prompt.kind, prompt.turn, prompt.questions) == ("permission", 1, [])
     assert {"option_id", "name", "kind"} <= set(prompt.options[0])
     path = f"/api/sessions/{session}/prompts/{prompt.prompt_id}"
@@ -402,7 +407,7 @@ def test_a_permission_prompt_is_answered_once(server: LocalServer) -> None:
     allow = next(option["option_id"] for option in prompt.options if option["kind"] == "allow_once")
     answer = server.http.post(path, json={"option_id": allow})
     assert answer.status_code == 200
-    assert (fits(answer.json(), shapes.Resolved).outcome, answer.json()["by"]) == ("allowed", "person")
+    assert (fits(answer.json(), Resolved).outcome, answer.json()["by"]) == ("allowed", "person")
     assert is_problem(server.http.post(path, json={"option_id": allow}), 409, "prompt_resolved")
     server.wait_idle(session)
     assert server.get(f"/api/sessions/{session}/prompts") == {"prompts": []}
@@ -411,7 +416,7 @@ def test_a_permission_prompt_is_answered_once(server: LocalServer) -> None:
 def test_a_question_is_answered_by_label_or_text(server: LocalServer) -> None:
     session = server.create()
     server.send(session, "ask Which one? | A | B")
-    prompt = fits(server.prompt(session), shapes.Prompt, PROMPT)
+    prompt = fits(server.prompt(session), Prompt, PROMPT)
     assert prompt.kind == "question"
     question = prompt.questions[0]
     assert {"question_id", "question", "header", "multiple", "options"} <= set(question)
@@ -430,7 +435,7 @@ def test_settings_of_the_agent_are_set(server: LocalServer) -> None:
     value = option["options"][-1]["value"]
     answer = server.http.post(f"/api/sessions/{session}/config", json={"config_id": option["id"], "value": value})
     assert answer.status_code == 200
-    assert fits(answer.json(), shapes.Configured).status == "ok"
+    assert fits(answer.json(), Configured).status == "ok"
     assert is_problem(server.http.post(f"/api/sessions/{session}/config", json={"value": 1}), 400, "invalid")
     server.post(f"/api/sessions/{session}/stop")
     ended = server.http.post(f"/api/sessions/{session}/config", json={"config_id": option["id"], "value": value})
@@ -442,11 +447,11 @@ def test_a_transcript_as_json_and_as_markdown(server: LocalServer) -> None:
     server.turn(session, "say first answer")
     server.turn(session, "think hm\nsay second answer")
     shown = server.get(f"/api/sessions/{session}/transcript")
-    fits(shown, shapes.Transcript)
+    fits(shown, Transcript)
     assert [turn["turn"] for turn in shown["turns"]] == [1, 2]
     for turn in shown["turns"]:
         assert set(turn) >= {*TURN, "message", "parts"}
-        fits(turn, shapes.Turn)
+        fits(turn, Turn)
     later = server.get(f"/api/sessions/{session}/transcript?from_turn=2")["turns"]
     assert later == shown["turns"][1:]
     assert server.get(f"/api/sessions/{session}/transcript?from_turn=9")["turns"] == []
@@ -460,18 +465,18 @@ def test_a_transcript_as_json_and_as_markdown(server: LocalServer) -> None:
 def test_a_session_explains_itself(server: LocalServer) -> None:
     session = server.create()
     path = f"/api/sessions/{session}/explain"
-    assert "waits for a message" in fits(server.get(path), shapes.Explanation).why
+    assert "waits for a message" in fits(server.get(path), Explanation).why
     server.send(session, "say x\npermit Deploy")
     server.prompt(session)
-    shown = fits(server.get(path), shapes.Explanation)
+    shown = fits(server.get(path), Explanation)
     assert (shown.state, len(shown.prompts), shown.next_timer) == ("processing", 1, None)
     # Only the node on which its agent runs can see the processes.
     assert shown.last_event and (shown.processes or isinstance(server, LocalNodes))
     server.post(f"/api/sessions/{session}/abort", expect=202)
     server.wait_idle(session)
-    assert fits(server.get(path), shapes.Explanation).next_timer
+    assert fits(server.get(path), Explanation).next_timer
     server.post(f"/api/sessions/{session}/stop")
-    assert fits(server.get(path), shapes.Explanation).why == "It ended as stopped."
+    assert fits(server.get(path), Explanation).why == "It ended as stopped."
 
 
 # Projects -----------------------------------------------------------------------------------------------------------
@@ -490,7 +495,7 @@ def test_projects_are_made_changed_used_and_removed(make_server: Callable[..., L
     }
     answer = server.http.post("/api/projects", json={**body, "limits": {"turn_timeout_s": 9}})
     assert answer.status_code == 201
-    project = fits(answer.json(), shapes.Project, PROJECT)
+    project = fits(answer.json(), Project, PROJECT)
     assert (project.id, project.name, project.active_session_id) == ("my-site", "My Site", None)
     assert (project.permissions, project.limits, project.history_scope) == ([rule], {"turn_timeout_s": 9}, "all")
     path = f"/api/projects/{project.id}"
@@ -503,9 +508,9 @@ def test_projects_are_made_changed_used_and_removed(make_server: Callable[..., L
     server.post(f"/api/sessions/{session}/stop")
     assert server.get(path)["active_session_id"] is None
     changed = server.http.patch(path, json={"agent": None, "instructions": "be kind", "history_scope": "agent"}).json()
-    assert fits(changed, shapes.Project, PROJECT).agent is None
+    assert fits(changed, Project, PROJECT).agent is None
     assert (changed["instructions"], changed["history_scope"], changed["name"]) == ("be kind", "agent", "My Site")
-    assert [entry.id for entry in fits(server.get("/api/projects"), shapes.ProjectList).projects] == [
+    assert [entry.id for entry in fits(server.get("/api/projects"), ProjectList).projects] == [
         "fixed",
         "my-site",
         "my-site-2",

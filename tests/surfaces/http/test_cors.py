@@ -1,4 +1,4 @@
-"""A front end of another origin, as `allowed_origins` admits it: with the token, never with a cookie."""
+"""Front ends on other origins (`allowed_origins`): they may use the token, never a cookie."""
 
 from collections.abc import Callable, Iterator
 
@@ -29,7 +29,7 @@ def stranger(server: LocalServer) -> Iterator[httpx2.Client]:
 
 
 def is_shared(answer: httpx2.Response) -> bool:
-    """Whether a page of that origin may read this answer."""
+    """Whether a page of that origin may read this response."""
     assert "access-control-allow-credentials" not in answer.headers
     assert "origin" in answer.headers["vary"].lower()
     return answer.headers.get_list("access-control-allow-origin") == [FRIEND]
@@ -52,14 +52,14 @@ def test_a_preflight_is_answered_without_the_token(stranger: httpx2.Client, path
 
 
 @pytest.mark.parametrize("origin", OTHERS)
-def test_other_origins_get_nothing(server: LocalServer, origin: str) -> None:
+def test_other_origins_are_refused(server: LocalServer, origin: str) -> None:
     for method, headers in (("OPTIONS", ASKS), ("GET", {}), ("POST", {})):
         answer = server.http.request(method, "/api/sessions", headers={**headers, "origin": origin})
         assert is_problem(answer, 403, "forbidden")
         assert "access-control-allow-origin" not in answer.headers
 
 
-def test_answers_and_errors_may_be_read_with_the_token(server: LocalServer, stranger: httpx2.Client) -> None:
+def test_responses_and_errors_can_be_read_with_the_token(server: LocalServer, stranger: httpx2.Client) -> None:
     token = {"authorization": f"Bearer {TOKEN}"}
     made = stranger.post("/api/sessions", json={}, headers=token)
     assert made.status_code == 201 and is_shared(made)
@@ -80,7 +80,7 @@ def test_answers_and_errors_may_be_read_with_the_token(server: LocalServer, stra
         assert {"allow", "retry-after", "www-authenticate"} <= set(exposed)
 
 
-def test_a_page_s_own_answers_vary_too_and_name_no_origin(server: LocalServer) -> None:
+def test_responses_to_the_page_itself_vary_by_origin_and_allow_none(server: LocalServer) -> None:
     for path in ("/", "/page/page.js", "/api/health"):
         answer = server.http.get(path)
         assert "origin" in answer.headers["vary"].lower()
@@ -88,7 +88,7 @@ def test_a_page_s_own_answers_vary_too_and_name_no_origin(server: LocalServer) -
     assert "accept-encoding" in server.http.get("/").headers["vary"].lower()
 
 
-def test_event_streams_may_be_read_with_the_token(server: LocalServer, stranger: httpx2.Client) -> None:
+def test_event_streams_can_be_read_with_the_token(server: LocalServer, stranger: httpx2.Client) -> None:
     session = server.create()
     server.turn(session, "say hello")
     for path in (f"/api/sessions/{session}/events", "/api/events?all=true"):
@@ -97,12 +97,12 @@ def test_event_streams_may_be_read_with_the_token(server: LocalServer, stranger:
             assert is_shared(answer)
             assert answer.headers["content-type"].startswith("text/event-stream")
             assert next(answer.iter_bytes())
-    # A stream for nobody else says nothing of it.
+    # A stream without an Origin has no CORS header.
     with server.watch(session) as stream:
         assert "access-control-allow-origin" not in stream.headers
 
 
-def test_an_event_source_comes_with_a_ticket(server: LocalServer, stranger: httpx2.Client) -> None:
+def test_an_event_source_can_use_a_ticket(server: LocalServer, stranger: httpx2.Client) -> None:
     path = f"/api/sessions/{server.create()}/events"
     made = stranger.post("/api/tickets", json={"path": path}, headers={"authorization": f"Bearer {TOKEN}"})
     assert made.status_code == 201 and is_shared(made)
@@ -119,13 +119,13 @@ def test_a_cookie_from_another_origin_is_refused(server: LocalServer) -> None:
             refused = browser.get(path, headers={"origin": FRIEND})
             assert is_problem(refused, 403, "forbidden")
             assert is_shared(refused)
-        # With the token beside it, it is the token that counts: signing out concerns nobody.
+        # If the token is sent too, only the token counts, so signing out does not end the sign-in.
         token = {"origin": FRIEND, "authorization": f"Bearer {TOKEN}"}
         assert browser.post("/api/logout", headers=token).status_code == 204
         assert browser.get("/api/sessions").status_code == 200
 
 
-def test_nobody_signs_in_from_another_origin(server: LocalServer, stranger: httpx2.Client) -> None:
+def test_signing_in_from_another_origin_is_refused(server: LocalServer, stranger: httpx2.Client) -> None:
     code = new_code(server)
     answer = stranger.post("/api/login", json={"code": code})
     assert is_problem(answer, 403, "forbidden")
@@ -134,7 +134,7 @@ def test_nobody_signs_in_from_another_origin(server: LocalServer, stranger: http
         assert client.post("/api/login", json={"code": code}).status_code == 200
 
 
-def test_without_the_setting_no_other_origin_comes_in(make_server: Callable[..., LocalServer]) -> None:
+def test_without_the_setting_other_origins_are_refused(make_server: Callable[..., LocalServer]) -> None:
     server = make_server()
     answer = server.http.options("/api/sessions", headers=ASKS)
     assert is_problem(answer, 403, "forbidden")

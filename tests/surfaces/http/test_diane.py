@@ -1,4 +1,4 @@
-"""Diane's sessions: each example, shape and status word that a client made for Diane relies on."""
+"""Diane's sessions: every example, shape and status that a Diane client relies on."""
 
 import os
 import signal
@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from perdure.surfaces.http import diane_shapes as shapes
-from perdure.surfaces.http.shapes import Configured
+from perdure.surfaces import diane_shapes as shapes
+from perdure.surfaces.http.sessions import Configured
 from tests.surfaces.http.diane_client import Diane
 from tests.surfaces.http.local import LocalServer
 from tests.surfaces.http.test_access import is_problem
@@ -47,7 +47,7 @@ def listed(server: LocalServer, path: str, **query: str) -> list[str]:
 # Starting a session ---------------------------------------------------------------------------------------------------
 
 
-def test_a_started_session_is_active_and_tells_of_its_agents_models_and_modes(diane: Diane, tmp_path: Path) -> None:
+def test_a_started_session_is_active_and_lists_its_agents_models_and_modes(diane: Diane, tmp_path: Path) -> None:
     made = diane.start(workdir=str(tmp_path), title="Auth refactor")
     assert set(made) == {*SHOWN, "title", "models", "modes"}
     assert made["agent_name"] == "rehearsal"
@@ -61,13 +61,13 @@ def test_a_started_session_is_active_and_tells_of_its_agents_models_and_modes(di
     msgspec.convert(made, shapes.DianeSession)
 
 
-def test_the_session_is_perdures_own(diane: Diane) -> None:
+def test_a_session_started_by_diane_is_an_ordinary_session(diane: Diane) -> None:
     made = diane.start(title="One and the same")
     session = diane.server.session(made["session_id"])
     assert (session["agent"], session["title"], session["attached"]) == ("rehearsal", "One and the same", "live")
 
 
-def test_what_is_empty_is_left_out(diane: Diane) -> None:
+def test_empty_fields_are_omitted(diane: Diane) -> None:
     made = diane.start()
     assert set(made) == {*SHOWN, "models", "modes"}
     resuming = Diane(diane.server, "rehearsal-resume").start()
@@ -79,7 +79,7 @@ def test_a_session_without_a_workdir_gets_one(diane: Diane) -> None:
 
 
 @pytest.mark.parametrize("workdir", ["relative/path", "/no/such/directory", "/\x00"])
-def test_a_workdir_that_can_not_be_used_is_refused(diane: Diane, workdir: str) -> None:
+def test_an_unusable_workdir_is_refused(diane: Diane, workdir: str) -> None:
     assert is_problem(diane.server.http.post(diane.sessions, json={"workdir": workdir}), 400, "invalid")
 
 
@@ -89,7 +89,7 @@ def test_an_unknown_agent_is_not_found(server: LocalServer) -> None:
         assert is_problem(answer, 404, "not_found")
 
 
-def test_an_agent_that_does_not_start_is_told_at_once_and_leaves_nothing_open(
+def test_an_agent_that_does_not_start_is_reported_immediately_and_leaves_no_open_session(
     make_server: Callable[..., LocalServer],
 ) -> None:
     broken = {"driver": "acp", "command": ["false"]}
@@ -105,13 +105,13 @@ def test_an_agent_that_does_not_start_is_told_at_once_and_leaves_nothing_open(
 # Status words ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_session_is_active_while_its_process_lives_and_it_is_used(diane: Diane) -> None:
+def test_a_session_is_active_while_its_process_runs_and_is_used(diane: Diane) -> None:
     session = diane.start()["session_id"]
     diane.prompt(session, "say hello")
     assert diane.get(session)["status"] == "active"
 
 
-def test_a_session_is_idle_when_its_process_has_had_nothing_to_do_for_five_minutes(
+def test_a_session_is_idle_after_five_minutes_without_work(
     make_server: Callable[..., LocalServer],
 ) -> None:
     diane = Diane(make_server())
@@ -125,7 +125,7 @@ def test_a_session_is_idle_when_its_process_has_had_nothing_to_do_for_five_minut
     assert diane.get(session)["status"] == "active"
 
 
-def test_a_session_whose_process_died_is_disconnected_and_its_next_prompt_brings_it_back(diane: Diane) -> None:
+def test_a_session_whose_process_died_is_disconnected_until_its_next_prompt(diane: Diane) -> None:
     session = diane.start()["session_id"]
     diane.prompt(session, "say remember me")
     os.kill(diane.server.session(session)["pid"], signal.SIGKILL)
@@ -138,7 +138,7 @@ def test_a_session_whose_process_died_is_disconnected_and_its_next_prompt_brings
 
 
 @pytest.mark.smoke
-def test_a_restart_of_the_server_closes_nothing(make_server: Callable[..., LocalServer]) -> None:
+def test_a_server_restart_closes_no_session(make_server: Callable[..., LocalServer]) -> None:
     diane = Diane(make_server())
     session = diane.start()["session_id"]
     diane.prompt(session, "say before")
@@ -148,7 +148,7 @@ def test_a_restart_of_the_server_closes_nothing(make_server: Callable[..., Local
     assert diane.prompt(session, "say after")["turn_number"] == 2
 
 
-def test_a_session_that_was_closed_stays_closed_however_often_it_is_closed(diane: Diane) -> None:
+def test_closing_a_session_is_idempotent(diane: Diane) -> None:
     session = diane.start()["session_id"]
     assert diane.close(session) == {"status": "closed"}
     assert diane.close(session) == {"status": "closed"}
@@ -173,7 +173,7 @@ def test_a_list_is_a_bare_array_filtered_by_agent_and_status(diane: Diane) -> No
     assert other in listed(diane.server, "/sessions", status="disconnected")
 
 
-def test_closed_sessions_are_listed_only_if_they_are_asked_for(diane: Diane) -> None:
+def test_closed_sessions_are_listed_only_on_request(diane: Diane) -> None:
     mine, closed = diane.start()["session_id"], diane.start()["session_id"]
     diane.close(closed)
     for path in (diane.sessions, "/sessions"):
@@ -184,7 +184,7 @@ def test_closed_sessions_are_listed_only_if_they_are_asked_for(diane: Diane) -> 
     assert listed(diane.server, diane.sessions, limit="1") == [mine]
 
 
-def test_a_list_may_be_of_one_working_directory(diane: Diane, tmp_path: Path) -> None:
+def test_a_list_can_be_filtered_by_working_directory(diane: Diane, tmp_path: Path) -> None:
     (tmp_path / "here").mkdir()
     here = str(tmp_path / "here")
     mine, closed = (diane.start(workdir=here)["session_id"] for _ in range(2))
@@ -207,17 +207,17 @@ def test_a_listed_session_counts_its_finished_turns_and_names_its_model(diane: D
     assert (entry["turn_count"], entry["model_id"], entry["title"]) == (2, "rehearsal-1", "Counted")
 
 
-def test_a_long_list_is_cut_at_its_limit(diane: Diane) -> None:
+def test_a_list_is_limited(diane: Diane) -> None:
     first, second = diane.start()["session_id"], diane.start()["session_id"]
     assert listed(diane.server, diane.sessions, limit="2") == [second, first]
 
 
 @pytest.mark.parametrize("query", [{"status": "sleeping"}, {"limit": "0"}, {"limit": "many"}, {"workdir": "here"}])
-def test_a_filter_that_means_nothing_is_refused(server: LocalServer, query: dict[str, str]) -> None:
+def test_an_invalid_filter_is_refused(server: LocalServer, query: dict[str, str]) -> None:
     assert is_problem(server.http.get("/sessions", params=query), 400, "invalid")
 
 
-# What belongs to whom -------------------------------------------------------------------------------------------------
+# Sessions belong to agents --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -230,7 +230,7 @@ def test_a_filter_that_means_nothing_is_refused(server: LocalServer, query: dict
         ("POST", "/config", {"config_id": "mode", "value": "auto"}),
     ],
 )
-def test_another_agents_session_is_not_found_under_this_name(
+def test_a_session_is_not_found_under_another_agents_name(
     diane: Diane, method: str, rest: str, body: dict[str, Any] | None
 ) -> None:
     session = diane.start()["session_id"]
@@ -242,7 +242,7 @@ def test_another_agents_session_is_not_found_under_this_name(
 # Settings -------------------------------------------------------------------------------------------------------------
 
 
-def test_a_setting_is_answered_with_the_agents_options_and_is_shown_in_the_session(diane: Diane) -> None:
+def test_setting_an_option_returns_the_agents_options_and_changes_the_session(diane: Diane) -> None:
     session = diane.start()["session_id"]
     body = {"config_id": "model", "value": "rehearsal-2"}
     answer = diane.server.post(f"{diane.sessions}/{session}/config", body, expect=200)
@@ -256,13 +256,13 @@ def test_a_setting_is_answered_with_the_agents_options_and_is_shown_in_the_sessi
     assert shown["model_id"] == shown["models"]["current_model_id"] == "rehearsal-2"
 
 
-def test_a_value_that_the_agent_does_not_know_is_refused(diane: Diane) -> None:
+def test_a_value_unknown_to_the_agent_is_refused(diane: Diane) -> None:
     path = f"{diane.sessions}/{diane.start()['session_id']}/config"
     for body in ({"config_id": "model", "value": "nothing"}, {"config_id": "model"}, {"value": "x"}):
         assert is_problem(diane.server.http.post(path, json=body), 400, "invalid")
 
 
-def test_a_summary_that_a_person_set_is_shown(diane: Diane) -> None:
+def test_a_summary_set_by_a_person_is_shown(diane: Diane) -> None:
     session = diane.start()["session_id"]
     assert diane.server.http.patch(f"/api/sessions/{session}", json={"summary": "What it was about"}).status_code == 200
     assert diane.get(session)["summary"] == "What it was about"

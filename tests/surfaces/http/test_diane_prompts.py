@@ -1,4 +1,4 @@
-"""Diane's prompts: a turn in one call, as a run or as a stream of events; and what becomes of it if nobody listens."""
+"""Diane's prompts: a turn in one call, as a run or as a stream of events, even if the client disconnects."""
 
 import asyncio
 import json
@@ -44,7 +44,7 @@ def texts(events: list[tuple[str, Any]]) -> str:
 # A run ----------------------------------------------------------------------------------------------------------------
 
 
-def test_a_prompt_is_answered_with_its_run(diane: Diane, session: str) -> None:
+def test_a_prompt_returns_its_run(diane: Diane, session: str) -> None:
     run = diane.prompt(session, "tool Read auth.go\nsay I've refactored the middleware")
     assert set(run) == {
         "run_id",
@@ -72,24 +72,24 @@ def test_a_follow_up_is_the_next_turn_of_the_same_conversation(diane: Diane, ses
     assert diane.get(session)["turn_count"] == 2
 
 
-def test_a_prompt_that_fails_is_a_run_with_its_error_and_what_was_said(diane: Diane, session: str) -> None:
+def test_a_failed_prompt_returns_a_run_with_its_error_and_its_output_so_far(diane: Diane, session: str) -> None:
     run = diane.prompt(session, "say partly\ncrash 3")
     assert run["status"] == "failed" and "partly" in said(run)
     assert set(run["error"]) == {"code", "message"} and run["error"]["code"] == "agent_exited"
     assert diane.prompt(session, "say better")["status"] == "completed"
 
 
-def test_an_answer_of_any_length_is_whole(diane: Diane, session: str) -> None:
+def test_an_answer_of_any_length_is_complete(diane: Diane, session: str) -> None:
     assert said(diane.prompt(session, "stream 5000")).split() == [f"w{number}" for number in range(5000)]
 
 
 @pytest.mark.parametrize("body", [{}, {"prompt": ""}, {"prompt": " \n"}, {"prompt": 1}, {"prompt": None}, [], "text"])
-def test_a_prompt_that_says_nothing_is_refused(diane: Diane, session: str, body: Any) -> None:
+def test_an_empty_prompt_is_refused(diane: Diane, session: str, body: Any) -> None:
     answer = diane.server.http.post(f"{diane.sessions}/{session}/prompt", json=body)
     assert is_problem(answer, 400, "invalid")
 
 
-def test_a_prompt_to_a_busy_session_is_refused_and_disturbs_nothing(diane: Diane, session: str) -> None:
+def test_a_prompt_to_a_busy_session_is_refused_without_side_effects(diane: Diane, session: str) -> None:
     diane.server.send(session, "hang")
     for query in ({}, {"stream": "true"}):
         answer = diane.server.http.post(f"{diane.sessions}/{session}/prompt", json={"prompt": "say no"}, params=query)
@@ -128,7 +128,7 @@ def test_closing_a_session_ends_the_waiting_call_as_cancelled(diane: Diane, sess
 # Waiting --------------------------------------------------------------------------------------------------------------
 
 
-def test_a_permission_keeps_the_call_open_until_somebody_answers_it(diane: Diane, session: str) -> None:
+def test_a_permission_request_keeps_the_call_open_until_it_is_answered(diane: Diane, session: str) -> None:
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(diane.prompt, session, "permit Deploy\nsay done")
         prompt = diane.server.prompt(session)
@@ -141,7 +141,7 @@ def test_a_permission_keeps_the_call_open_until_somebody_answers_it(diane: Diane
 
 @contextmanager
 def calling(diane: Diane, session: str, text: str, query: str = "") -> Iterator[None]:
-    """A call whose client leaves at the end, whether it was answered or not."""
+    """A call whose client disconnects at the end, with or without a response."""
     body = json.dumps({"prompt": text}).encode()
     head = f"POST {diane.sessions}/{session}/prompt{query} HTTP/1.1\r\nHost: 127.0.0.1\r\n"
     head += f"Authorization: Bearer {TOKEN}\r\nContent-Length: {len(body)}\r\n\r\n"
@@ -165,7 +165,9 @@ def nobody_waits(server: LocalServer, session: str) -> None:
     eventually(lambda: not server.viewers(session), "the call is let go of")
 
 
-def test_a_server_that_stops_tells_who_waits_and_the_turn_goes_on(make_server: Callable[..., LocalServer]) -> None:
+def test_a_server_that_stops_ends_waiting_calls_with_an_error_and_the_turn_continues(
+    make_server: Callable[..., LocalServer],
+) -> None:
     diane = Diane(make_server())
     session = diane.start()["session_id"]
     with ThreadPoolExecutor(1) as pool:
@@ -185,7 +187,7 @@ def test_a_server_that_stops_tells_who_waits_and_the_turn_goes_on(make_server: C
 
 
 @pytest.mark.parametrize("path", list(PATHS))
-def test_a_streamed_prompt_tells_what_happens_and_ends_with_done(
+def test_a_streamed_prompt_reports_events_and_ends_with_done(
     make_server: Callable[..., LocalServer], path: str
 ) -> None:
     diane = Diane(make_server(path))
@@ -201,7 +203,7 @@ def test_a_streamed_prompt_tells_what_happens_and_ends_with_done(
     assert events[-1][1] == {"run_id": run_id, "stop_reason": "end_turn", "turn_number": 1}
 
 
-def test_a_tool_is_running_until_it_is_completed(diane: Diane, session: str) -> None:
+def test_a_tool_is_running_until_it_completes(diane: Diane, session: str) -> None:
     events = diane.streamed(session, "tool Reading auth.go")
     call = next(data for name, data in events if name == "tool_call")
     assert call["status"] == "running" and "Reading" in call["title"]
@@ -222,20 +224,20 @@ def test_a_stream_shows_the_prompt_that_it_waits_for(diane: Diane, session: str)
     assert rest[-1][0] == "done"
 
 
-def test_a_stream_of_a_turn_that_fails_says_why_and_is_done(diane: Diane, session: str) -> None:
+def test_the_stream_of_a_failed_turn_says_why_and_ends_with_done(diane: Diane, session: str) -> None:
     events = diane.streamed(session, "say partly\ncrash")
     assert events[-2][0] == "error" and set(events[-2][1]) == {"code", "message", "detail"}
     assert events[-1][1]["stop_reason"] == "failed"
 
 
-def test_a_stream_of_a_session_that_is_closed_is_done(diane: Diane, session: str) -> None:
+def test_the_stream_of_a_closed_session_ends_with_done(diane: Diane, session: str) -> None:
     with diane.prompting(session, "say soon\nhang") as events:
         next(data for name, data in events if name == "agent_message_chunk")
         diane.close(session)
         assert list(events)[-1][1]["stop_reason"] == "cancelled"
 
 
-def test_a_stream_shows_that_it_is_alive_and_tells_only_of_its_own_turn(diane: Diane, session: str) -> None:
+def test_a_stream_has_heartbeats_and_reports_only_its_own_turn(diane: Diane, session: str) -> None:
     diane.prompt(session, "say before")
     with diane.server.http.stream(
         "POST", f"{diane.sessions}/{session}/prompt", params={"stream": "true"}, json={"prompt": "hang"}
@@ -245,7 +247,7 @@ def test_a_stream_shows_that_it_is_alive_and_tells_only_of_its_own_turn(diane: D
 
 
 class HaltingPipe:
-    """A connection that is full after each piece, and soon takes another one."""
+    """A connection that is full after each write and accepts the next one a moment later."""
 
     def __init__(self, viewer: PromptViewer) -> None:
         self._viewer = viewer
@@ -268,7 +270,7 @@ class HaltingPipe:
 
 
 @pytest.mark.parametrize("in_memory", [True, False])
-def test_a_slow_reader_gets_everything_also_what_is_no_longer_in_memory(
+def test_a_slow_reader_gets_everything_even_if_it_is_no_longer_in_memory(
     diane: Diane, session: str, in_memory: bool
 ) -> None:
     server = diane.server
@@ -277,7 +279,7 @@ def test_a_slow_reader_gets_everything_also_what_is_no_longer_in_memory(
     diane.prompt(session, "say another turn")
     if not in_memory:
         server.post(f"/api/sessions/{session}/stop")
-        server.let_go(session)
+        server.evict(session)
 
     async def told() -> bytes:
         hub, sessions = server.server.hub, server.server.sessions

@@ -1,4 +1,4 @@
-"""A failure of ours is said to be one, is contained in its own request or stream, and leaves the server working."""
+"""A bug in the server is reported as an internal error, affects only its request or stream, and stops nothing else."""
 
 import pytest
 
@@ -11,7 +11,9 @@ async def fails(*_: object) -> None:
     raise RuntimeError("a bug")
 
 
-def test_a_bug_is_answered_as_one_without_its_details(server: LocalServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bug_is_reported_as_an_internal_error_without_details(
+    server: LocalServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     session = server.create()
     with monkeypatch.context() as patch:
         patch.setattr(server.server.sessions, "get", fails)
@@ -22,7 +24,7 @@ def test_a_bug_is_answered_as_one_without_its_details(server: LocalServer, monke
     assert server.http.get(f"/api/sessions/{session}").status_code == 200
 
 
-def test_a_stream_that_fails_closes_and_can_be_opened_again(both: LocalServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_stream_closes_and_can_be_reopened(both: LocalServer, monkeypatch: pytest.MonkeyPatch) -> None:
     session = both.create()
     with monkeypatch.context() as patch:
         patch.setattr(Journal, "snapshot_frame", fails)
@@ -32,7 +34,7 @@ def test_a_stream_that_fails_closes_and_can_be_opened_again(both: LocalServer, m
         assert next(stream.frames())[1] == "snapshot"
 
 
-def test_a_stream_whose_server_stops_is_closed(both: LocalServer) -> None:
+def test_a_stopping_server_closes_its_streams(both: LocalServer) -> None:
     session = both.create()
     port = both.port
     with both.watch(session) as stream, both.stream("/api/events?all=true") as everything:

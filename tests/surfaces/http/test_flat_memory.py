@@ -1,7 +1,7 @@
-"""Nothing in a server grows with the sessions, turns and requests that it has ever seen.
+"""The server's memory does not grow with the number of sessions, turns and requests that it has handled.
 
-The server's objects are walked from the outside in: whatever holds things, at any place, must hold about as many after
-thousands of sessions as after the first hundreds. A new dictionary that nobody empties is found here.
+The test walks the server's objects from the root. Every container must have about as many elements after thousands of
+sessions as after the first hundreds. So this test detects a new dictionary that is never cleaned up.
 """
 
 import asyncio
@@ -24,11 +24,11 @@ from tests.harness import eventually
 from tests.surfaces.http.local import LocalServer
 
 WARM_UP_SESSIONS = 600
-"""Enough to fill what is bounded by a number, such as the changes that the feed keeps."""
+"""Enough to fill containers with a fixed maximum, such as the feed's list of changes."""
 SESSIONS = 3_000
 ERASED = 20
 SLACK = 40
-"""What may come and go: kept connections, tickets of half a minute, the last erased sessions, statements."""
+"""Allowed fluctuation: keep-alive connections, short-lived tickets, the last erased sessions, SQL statements."""
 OURS = ("perdure.", "uvicorn.", "starlette.")
 HOLDERS = (dict, list, set, deque, asyncio.Queue, WeakValueDictionary)
 
@@ -48,12 +48,12 @@ def attributes(value: Any) -> dict[str, Any]:
 
 
 def sizes(roots: dict[str, Any]) -> Counter[str]:
-    """How many things are held at each place: what a thing's place is called does not depend on which one it is."""
+    """The number of elements at each place. All elements of a container share the name of their place."""
     found: Counter[str] = Counter()
     seen: set[int] = set()
     todo = deque(roots.items())
     while todo:
-        # The nearest first, so that a thing that can be reached in many ways has its shortest name.
+        # Breadth first, so an object that can be reached in several ways gets its shortest name.
         place, value = todo.popleft()
         if id(value) in seen:
             continue
@@ -69,7 +69,7 @@ def sizes(roots: dict[str, Any]) -> Counter[str]:
 
 
 def caches() -> Counter[str]:
-    """What the modules themselves hold, and what their functions remember."""
+    """The sizes of module-level containers and of function caches."""
     found: Counter[str] = Counter()
     for name, module in list(sys.modules.items()):
         if name.startswith("perdure."):
@@ -82,7 +82,7 @@ def caches() -> Counter[str]:
 
 
 def kinds() -> Counter[str]:
-    """How many objects of ours there are, held by whomever. Classes without a reference cycle are not counted."""
+    """The number of our objects by class, as the garbage collector sees them. It does not track all classes."""
     gc.collect()
     every = (type(one) for one in gc.get_objects())
     return Counter(f"objects of {kind.__module__}.{kind.__qualname__}" for kind in every if _is_ours(kind))
@@ -99,7 +99,7 @@ async def live(server: LocalServer, number: int) -> None:
     unborn = Session(id=opening.session_id, project=None, agent=opening.agent, workdir=opening.workdir, created_at="")
 
     def turn(state: Session) -> Decision:
-        """In one commit: with two, the first would start an agent."""
+        """Start and end the turn in one commit. With two commits, the first would start an agent."""
         sent = cmd.SubmitMessage(message_id=f"m{number}", text=f"number {number}")
         begun = decide(state, sent, facts.world(state, sent))
         over = decide(begun.state, cmd.GiveUpTurn(code="internal", message="There is no agent."), begun.world)
@@ -113,7 +113,7 @@ async def live(server: LocalServer, number: int) -> None:
 
 
 def used(server: LocalServer, first: int, count: int) -> Counter[str]:
-    """Have so many sessions, and requests about some of them; what is held once all is over."""
+    """Run this many sessions, with requests for some of them. Returns the sizes after everything has settled."""
 
     async def many() -> None:
         for begin in range(first, first + count, 100):
@@ -147,7 +147,7 @@ def settled(server: LocalServer) -> Counter[str]:
 
 
 @pytest.mark.timeout(180)
-def test_thousands_of_sessions_leave_nothing_behind(make_server: Callable[..., LocalServer]) -> None:
+def test_thousands_of_sessions_leave_nothing_in_memory(make_server: Callable[..., LocalServer]) -> None:
     server = make_server(limits={"idle_timeout_s": 3600.0, "on_idle": "end"})
     before = used(server, 0, WARM_UP_SESSIONS)
     after = used(server, WARM_UP_SESSIONS, SESSIONS)
@@ -157,7 +157,7 @@ def test_thousands_of_sessions_leave_nothing_behind(make_server: Callable[..., L
     assert grown == {}
 
 
-def test_what_nobody_empties_is_found() -> None:
+def test_a_container_that_only_grows_is_detected() -> None:
     class Leaky:
         def __init__(self) -> None:
             self.kept: dict[int, list[int]] = {}

@@ -1,11 +1,11 @@
-"""The OpenAPI document and the server agree, however long one tries: Schemathesis makes requests that fit the document
-and requests that don't, also in sequences, against a real server, with all its checks.
+"""The OpenAPI document and the server agree. Schemathesis sends valid and invalid requests, single and in sequences,
+to a real server, with all its checks enabled.
 
     PERDURE_TEST_CONTRACT_S=600 ./run test --slow -k generated_contract
 
-tries for ten minutes in all, and says its seed if it finds something. Its phases are runs of their own, since one run
-spends all its time in the first of them. What is excepted, and why, is in contract.toml. The quick version with fewer
-checks, which each run has, is in test_openapi.py.
+This tests for ten minutes in total and prints the seed of a failure. Each phase is a separate run of Schemathesis,
+because a single run would spend all its time in the first phase. contract.toml lists the exceptions with their reasons.
+test_openapi.py has a quick version with fewer checks, which is part of every test run.
 """
 
 import re
@@ -24,7 +24,7 @@ from tests.sizes import size
 SETTINGS = Path(__file__).with_name("contract.toml")
 CONTRACT_S = size("CONTRACT_S", 300, fast=180)
 COVERAGE_MAX_S = 900
-"""Every boundary of every operation once, some 3,700 requests: a minute, or five where the machine is busy."""
+"""Every boundary of every operation once, about 3,700 requests: one minute, or five on a busy machine."""
 SHARE_MIN_S = 60
 SLACK_S = 120
 CONFIG = """
@@ -37,7 +37,7 @@ project_slots = 0
 idle_timeout_s = 2
 turn_timeout_s = 20
 """
-"""Agents that are done with don't stay: thousands of sessions are made."""
+"""Short timeouts, because the test creates thousands of sessions and idle agents must not pile up."""
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def live(tmp_path: Path) -> Iterator[LiveServer]:
 
 
 def tried(server: LiveServer, phase: str, limit_s: int | None) -> str:
-    """What Schemathesis says after this phase, in which it found nothing. Without a limit it does it once."""
+    """Run one phase, which must find no failure, and return the output. Without a time limit, it runs once."""
     seed = secrets.randbelow(2**31)
     program = "from schemathesis.cli import schemathesis; schemathesis()"
     done = subprocess.run(
@@ -72,7 +72,7 @@ def tried(server: LiveServer, phase: str, limit_s: int | None) -> str:
 
 
 def count(pattern: str, said: str) -> int:
-    """The number that its summary gives there; a run in which the phase did not come up has none."""
+    """A number from the summary. It is missing, which fails the test, if the phase did not run."""
     found = re.search(pattern, said)
     assert found is not None, f"{pattern} is not in\n{said[-3_000:]}"
     return int(found[1])

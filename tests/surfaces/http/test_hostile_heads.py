@@ -1,4 +1,4 @@
-"""Generated attempts to come in, over a plain socket: never a failure of the server, and never let in."""
+"""Generated attempts to get access, over a plain socket: none succeeds, and none causes a server error."""
 
 import base64
 import random
@@ -32,7 +32,7 @@ MAX_PIECES = 6
 
 
 class Attempts:
-    """What somebody may send who knows the names of everything, has a cookie, and lacks one secret for each way in."""
+    """Requests of an attacker who knows all names and has a cookie, but lacks one secret for each kind of access."""
 
     def __init__(self, seed: int, server: LocalServer, browser: Browser) -> None:
         self._random = random.Random(seed)
@@ -47,7 +47,7 @@ class Attempts:
         for make in self._random.sample(makers, self._random.randint(1, 3)):
             made = make()
             target, lines = (target + made, lines) if make == self._ticket else (target, [*lines, *made.split(b"\n")])
-        # Either secret of a sign-in alone, never both: with both it would be the browser itself.
+        # One of the two secrets of a sign-in, never both: with both, it would be the signed-in browser.
         body = b""
         method = self._random.choice([b"GET", b"GET", b"POST", b"DELETE", b"PATCH", b"OPTIONS"])
         if self._random.random() < 0.2:
@@ -136,7 +136,7 @@ def answered(server: LocalServer, request: bytes) -> int:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_nobody_comes_in_with_something_like_a_secret(server: LocalServer, seed: int) -> None:
+def test_almost_correct_secrets_are_never_accepted(server: LocalServer, seed: int) -> None:
     with signed_in(server) as browser:
         attempts = Attempts(seed, server, browser)
         before = server.get("/api/logins")["logins"]

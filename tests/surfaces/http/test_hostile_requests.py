@@ -1,4 +1,4 @@
-"""Fifteen hundred requests of an attacker, with and without the token: each is answered or closed; nothing breaks."""
+"""1,500 hostile requests, with and without the token: each gets a response or is closed, and nothing breaks."""
 
 import re
 import socket
@@ -17,19 +17,19 @@ from tests.surfaces.http.hostile import Attack, Attacker, Place
 
 SEED = 20261116
 ATTACKS = 750
-"""With the token, and as many without."""
+"""This many with the token, and as many without."""
 ANSWER_S = 20.0
 
 
 def status_of(server: LiveServer, attack: Attack) -> int:
-    """How it was answered; 0 if it was only closed. A socket that says nothing for too long raises."""
+    """The status of the response; 0 if the connection was closed without one. Raises if nothing arrives in time."""
     with closing(plain(server, ANSWER_S)) as connection:
         received = b""
         try:
             connection.sendall(attack.sent)
             if attack.unfinished:
                 with suppress(OSError):
-                    # It may be closed already.
+                    # The connection may already be closed.
                     connection.shutdown(socket.SHUT_WR)
             while b"\r\n\r\n" not in received and (data := connection.recv(65536)):
                 received += data
@@ -42,7 +42,7 @@ def status_of(server: LiveServer, attack: Attack) -> int:
 
 
 def talked(server: LiveServer, **fields: Any) -> str:
-    """A session in which everything went well."""
+    """A new session with one successful turn."""
     session = server.create(**fields)
     assert server.turn(session, "say hello")["stop_reason"] == "end_turn"
     return session

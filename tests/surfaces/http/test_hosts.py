@@ -1,4 +1,4 @@
-"""Requests whose Host can't be read, over a plain socket: a proxy in front might read it in another way."""
+"""Requests with a malformed Host, over a plain socket. A proxy in front of the server might parse it differently."""
 
 import pytest
 
@@ -39,7 +39,7 @@ def asked(server: LocalServer, *lines: str, version: str = "1.1", path: str = "/
 
 
 @pytest.mark.parametrize("host", MALFORMED)
-def test_a_host_that_can_not_be_read_is_refused(server: LocalServer, host: str) -> None:
+def test_a_malformed_host_is_refused(server: LocalServer, host: str) -> None:
     for path in ("/", "/api/health", "/api/sessions"):
         assert asked(server, f"Host: {host}", path=path) == b"HTTP/1.1 400 Bad Request"
 
@@ -56,5 +56,5 @@ def test_two_hosts_are_refused_even_if_they_are_the_same(server: LocalServer, se
 
 
 @pytest.mark.parametrize("line", ["Authorization: Bearer wrong", "Origin: http://localhost", "Perdure-Page-Key: x"])
-def test_what_must_come_once_is_refused_if_it_comes_twice(server: LocalServer, line: str) -> None:
+def test_a_header_that_must_be_unique_is_refused_if_it_is_repeated(server: LocalServer, line: str) -> None:
     assert asked(server, "Host: localhost", line, line) == b"HTTP/1.1 400 Bad Request"

@@ -1,4 +1,4 @@
-"""A session that was kept elsewhere becomes one of this server: whole, once, and with nothing that would run."""
+"""Importing a session from elsewhere: complete, only once, and without starting anything."""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from perdure.core.imported import MAX_EVENT_BYTES, MAX_EVENTS
-from perdure.surfaces.http.shapes import Session
+from perdure.surfaces.http.sessions import Session
 from tests.attack import forget_peak, peak_mb, resident_mb, somebody_else
 from tests.harness import LiveServer, eventually, is_loaded
 from tests.surfaces.http.local import LocalServer
@@ -47,7 +47,7 @@ def take_in(server: LocalServer, given: Json) -> Json:
     return found
 
 
-def test_a_session_is_taken_in_with_its_turns_and_times(server: LocalServer) -> None:
+def test_a_session_is_imported_with_its_turns_and_times(server: LocalServer) -> None:
     made = take_in(server, body("plain", title="Kept", summary="What it was", labels=["old"], archived=True))
     assert (made["id"], made["title"], made["summary"]) == ("plain", "Kept", "What it was")
     assert (made["labels"], made["archived"]) == (["old"], True)
@@ -69,14 +69,14 @@ def test_a_session_is_taken_in_with_its_turns_and_times(server: LocalServer) -> 
     assert "plain" in [entry["id"] for entry in found]
 
 
-def test_a_session_that_was_idle_goes_on_and_its_agent_is_told_everything(server: LocalServer) -> None:
+def test_an_imported_idle_session_continues_and_its_agent_gets_the_whole_history(server: LocalServer) -> None:
     take_in(server, body("going-on"))
     assert server.recalled("going-on") == ["say one", "say two"]
     assert server.session("going-on")["turns"][2]["context"] == "fresh"
     assert server.recalled("going-on") == ["say one", "say two", "recall"]
 
 
-def test_the_model_the_mode_and_other_options_are_kept_and_given_to_the_agent(server: LocalServer) -> None:
+def test_the_model_the_mode_and_other_options_are_stored_and_applied_to_the_agent(server: LocalServer) -> None:
     chosen: Json = {
         "model": "rehearsal-2",
         "mode": "auto",
@@ -96,22 +96,22 @@ def test_the_model_the_mode_and_other_options_are_kept_and_given_to_the_agent(se
     "given",
     [{"model": ""}, {"mode": 5}, {"config": []}, {"config": {"effort": ["high"]}}, {"limits": {"idle_timeout_s": -1}}],
 )
-def test_options_that_can_not_be_are_refused(server: LocalServer, given: Json) -> None:
+def test_invalid_options_are_refused(server: LocalServer, given: Json) -> None:
     assert is_problem(server.http.post("/api/import", json=body("odd", **given)), 400, "invalid")
 
 
-def test_without_a_title_the_first_message_makes_one(server: LocalServer) -> None:
+def test_without_a_title_the_first_message_becomes_the_title(server: LocalServer) -> None:
     assert take_in(server, body("untitled"))["title"] == "say one"
 
 
-def test_a_session_without_turns_is_taken_in_too(server: LocalServer) -> None:
+def test_a_session_without_turns_can_be_imported(server: LocalServer) -> None:
     made = take_in(server, body("empty", []))
     assert (made["turn_count"], made["turns"], made["state"]) == (0, [], "idle")
     assert server.turn("empty", "say first")["turn"] == 1
 
 
 @pytest.mark.parametrize("status", ["completed", "stopped", "timed-out", "failed"])
-def test_a_session_that_had_ended_has_ended_here(server: LocalServer, status: str) -> None:
+def test_an_ended_session_is_ended_after_its_import(server: LocalServer, status: str) -> None:
     given = body(f"ended-{status}", status=status, state="ended", ended_at=T.format(40), error="It broke")
     made = take_in(server, given)
     assert (made["state"], made["status"], made["ended_at"]) == ("ended", status, T.format(40))
@@ -128,7 +128,7 @@ def test_a_session_that_had_ended_has_ended_here(server: LocalServer, status: st
         ("processing", "failed", "Server restarted while session was running"),
     ],
 )
-def test_where_a_restart_ends_sessions_one_that_ran_elsewhere_has_ended(
+def test_if_a_restart_ends_sessions_an_imported_running_session_is_ended(
     make_server: Callable[..., LocalServer], state: str, status: str, reason: str
 ) -> None:
     server = make_server(on_restart="end")
@@ -137,16 +137,16 @@ def test_where_a_restart_ends_sessions_one_that_ran_elsewhere_has_ended(
     assert [event["reason"] for event in server.log("left") if event["type"] == "session_end"] == [reason]
 
 
-def test_a_second_time_it_is_there_already(server: LocalServer) -> None:
+def test_importing_a_session_twice_is_a_conflict(server: LocalServer) -> None:
     take_in(server, body("once"))
     before = server.log("once")
     assert is_problem(server.http.post("/api/import", json=body("once", [])), 409, "conflict")
-    server.let_go("once")
+    server.evict("once")
     assert is_problem(server.http.post("/api/import", json=body("once", [])), 409, "conflict")
     assert server.log("once") == before
 
 
-def test_of_the_same_session_at_once_one_is_taken_in(server: LocalServer) -> None:
+def test_only_one_of_several_concurrent_imports_of_a_session_succeeds(server: LocalServer) -> None:
     with ThreadPoolExecutor(4) as pool:
         for number in range(20):
             sent = body(f"at-once-{number}")
@@ -156,7 +156,7 @@ def test_of_the_same_session_at_once_one_is_taken_in(server: LocalServer) -> Non
             assert Path(server.session(sent["id"])["workdir"]).is_dir()
 
 
-def test_a_session_is_put_into_its_project(server: LocalServer, tmp_path: Path) -> None:
+def test_a_session_is_imported_into_its_project(server: LocalServer, tmp_path: Path) -> None:
     project = server.post("/api/projects", {"name": "kept", "path": str(tmp_path)}, expect=201)["id"]
     made = take_in(server, body("in-project", project=project, workdir="/no/such/place"))
     assert (made["project"], made["workdir"]) == (project, str(tmp_path))
@@ -165,20 +165,20 @@ def test_a_session_is_put_into_its_project(server: LocalServer, tmp_path: Path) 
     assert is_problem(server.http.get("/api/sessions/x"), 404, "not_found")
 
 
-def test_a_directory_that_is_not_here_is_replaced_by_one_of_its_own(server: LocalServer, tmp_path: Path) -> None:
+def test_a_missing_directory_is_replaced_by_a_new_workspace(server: LocalServer, tmp_path: Path) -> None:
     assert take_in(server, body("here", workdir=str(tmp_path)))["workdir"] == str(tmp_path)
     own = take_in(server, body("elsewhere", workdir="/no/such/place"))["workdir"]
     assert own.endswith("/elsewhere") and Path(own).is_dir()
 
 
-def test_what_turns_have_cost_is_counted(server: LocalServer) -> None:
+def test_the_cost_of_imported_turns_is_counted(server: LocalServer) -> None:
     events = turn(1, "say one", "one", usage={"input_tokens": 1000, "output_tokens": 20}, cost_usd=0.5)
     made = take_in(server, body("costly", events))
     assert made["usage"]["input_tokens"] == 1000 and made["turns"][0]["cost_usd"] == 0.5
     assert "costly" in str(server.get("/api/usage?group_by=session"))
 
 
-def test_a_permission_that_was_given_elsewhere_is_not_given_here(server: LocalServer) -> None:
+def test_a_permission_granted_before_the_import_is_not_granted_here(server: LocalServer) -> None:
     events = turn(1, "permit Deploy", "allowed")
     asked = {
         "type": "pending_prompt", "turn": 1, "at": T.format(11), "prompt_id": "p", "kind": "permission",
@@ -198,7 +198,7 @@ def test_a_permission_that_was_given_elsewhere_is_not_given_here(server: LocalSe
 
 
 @pytest.mark.one_server
-def test_files_of_a_message_are_kept_or_nothing_is(server: LocalServer) -> None:
+def test_the_files_of_a_message_are_stored_or_nothing_is_imported(server: LocalServer) -> None:
     def with_files(name: str, *files: Json) -> Json:
         first, *rest = turn(1, "say one", "one")
         return body(name, [{**first, "attachments": list(files)}, *rest])
@@ -229,10 +229,10 @@ GOOD = turn(1, "say one", "one")
         ([{}], "number 1: type must be one of"),
         ([*GOOD[:3], 7], "number 4: this must be an object, not a whole number"),
         (GOOD[:3], "turn 1 has no turn_end"),
-        (GOOD[1:2] + GOOD[1:], "number 2: turn 1 has begun already"),
-        (GOOD[:1] + GOOD[2:], "number 2: turn 1 must go on with turn_start"),
-        (GOOD + GOOD, "number 5: a turn must begin here"),
-        (turn(2, "x", "y") + GOOD, "number 5: a turn must begin here"),
+        (GOOD[1:2] + GOOD[1:], "number 2: turn 1 has already begun"),
+        (GOOD[:1] + GOOD[2:], "number 2: turn 1 must continue with turn_start"),
+        (GOOD + GOOD, "number 5: expected the start of a turn"),
+        (turn(2, "x", "y") + GOOD, "number 5: expected the start of a turn"),
         (GOOD[:3] + turn(2, "x", "y"), "number 4: turn 1 has no turn_end"),
         ([{**GOOD[0], "at": "yesterday"}, *GOOD[1:]], "number 1: at must be a time"),
         ([{**GOOD[0], "turn": 0}, *GOOD[1:]], "number 1: turn must be a whole number"),
@@ -246,25 +246,27 @@ GOOD = turn(1, "say one", "one")
         ([*GOOD[:3], {**GOOD[3], "usage": {"input_tokens": 2**70}}], "number 4: input_tokens must be a number"),
     ],
 )
-def test_what_is_no_history_is_refused_with_its_place(server: LocalServer, events: list[Any], words: str) -> None:
+def test_an_invalid_history_is_refused_with_the_position_of_the_error(
+    server: LocalServer, events: list[Any], words: str
+) -> None:
     answer = server.http.post("/api/import", json=body("bad", events))
     assert is_problem(answer, 400, "invalid") and words in answer.json()["error"]
     assert is_problem(server.http.get("/api/sessions/bad"), 404, "not_found")
 
 
 @pytest.mark.parametrize("text", ["[" * 100_000 + "]" * 100_000, '"\\ud800"', '"\xff"'])
-def test_an_event_that_can_not_be_read_is_refused(server: LocalServer, text: str) -> None:
+def test_an_unreadable_event_is_refused(server: LocalServer, text: str) -> None:
     given = msgspec.json.encode(body("bad", GOOD)).replace(b'"say one"', text.encode("latin-1"))
     assert is_problem(server.http.post("/api/import", content=given), 400, "invalid")
 
 
 @pytest.mark.parametrize("name", ["..", "a/b", "-x", "a b", "x" * 101, "\u00fc"])
-def test_an_id_that_is_no_name_is_refused(server: LocalServer, name: str) -> None:
+def test_an_invalid_session_id_is_refused(server: LocalServer, name: str) -> None:
     assert is_problem(server.http.post("/api/import", json=body(name)), 400, "invalid")
 
 
 @pytest.mark.smoke
-def test_what_is_taken_in_is_still_there_after_a_restart(make_server: Callable[..., LocalServer]) -> None:
+def test_an_imported_session_survives_a_restart(make_server: Callable[..., LocalServer]) -> None:
     server = make_server()
     take_in(server, body("lasting"))
     server.stop()
@@ -277,7 +279,9 @@ def test_what_is_taken_in_is_still_there_after_a_restart(make_server: Callable[.
 @pytest.mark.parametrize(
     "element", [pytest.param("0", marks=pytest.mark.smoke), "{}", '{"type":""}', "[]", '""', "[[],[]]"]
 )
-def test_a_long_list_of_nothing_is_refused_and_takes_little_more_than_its_bytes(own: LiveServer, element: str) -> None:
+def test_a_long_list_of_invalid_events_is_refused_and_uses_little_more_memory_than_its_size(
+    own: LiveServer, element: str
+) -> None:
     given = b'{"id":"x","created_at":"%b","events":[' % T.format(0).encode()
     given += element.encode() + (b"," + element.encode()) * (19_000_000 // (len(element) + 1)) + b"]}"
     before = resident_mb(own)
@@ -290,7 +294,7 @@ def test_a_long_list_of_nothing_is_refused_and_takes_little_more_than_its_bytes(
 @pytest.mark.needs("linux")
 @pytest.mark.parametrize("element", ["0", "{}", "[]", '""', '{"":0}', "[[],[]]"])
 @pytest.mark.parametrize("place", ["attachments", "input", "unknown"])
-def test_a_long_list_inside_of_an_event_is_refused_and_takes_little_more_than_its_bytes(
+def test_a_long_list_inside_an_event_is_refused_and_uses_little_more_memory_than_its_size(
     own: LiveServer, place: str, element: str
 ) -> None:
     first, start, text, end = turn(1, "say one", "one")
@@ -318,9 +322,7 @@ def test_a_long_list_inside_of_an_event_is_refused_and_takes_little_more_than_it
 @pytest.mark.parametrize(
     ("inside", "count"), [({"a": [{}] * 30_000}, 200), ({str(one): {} for one in range(16)}, 80_000)]
 )
-def test_lists_and_objects_that_are_together_too_many_are_refused_too(
-    own: LiveServer, inside: Json, count: int
-) -> None:
+def test_too_many_lists_and_objects_in_total_are_refused(own: LiveServer, inside: Json, count: int) -> None:
     first, start, _, end = turn(1, "say one", "one")
     tool = {
         "type": "tool_use",
@@ -341,21 +343,21 @@ def test_lists_and_objects_that_are_together_too_many_are_refused_too(
     assert peak_mb(own) < before + 150
 
 
-def test_a_long_text_full_of_commas_and_brackets_is_no_list(server: LocalServer) -> None:
+def test_commas_and_brackets_in_a_long_text_do_not_count_as_a_list(server: LocalServer) -> None:
     text = 'a, "b", [c], {d}\\\n' * 20_000
     take_in(server, body("wordy", turn(1, "say one", text)))
     assert server.text("wordy", 1) == text
 
 
 @pytest.mark.needs("linux")
-def test_an_event_that_is_too_large_is_refused_with_its_place(own: LiveServer) -> None:
+def test_an_oversized_event_is_refused_with_its_position(own: LiveServer) -> None:
     answer = own.http.post("/api/import", json=body("x", turn(1, "say one", "y" * (MAX_EVENT_BYTES + 1))))
     assert is_problem(answer, 413, "too_large") and "events, number 3: it is larger" in answer.json()["detail"]
 
 
 @pytest.mark.needs("linux")
 @pytest.mark.parametrize("field", ["labels", "attachments", "answers"])
-def test_a_long_list_in_any_request_is_refused_and_takes_little_more_than_its_bytes(
+def test_a_long_list_in_any_request_is_refused_and_uses_little_more_memory_than_its_size(
     own: LiveServer, field: str
 ) -> None:
     session = own.create()
@@ -373,7 +375,7 @@ def test_a_long_list_in_any_request_is_refused_and_takes_little_more_than_its_by
 
 
 @pytest.mark.needs("linux")
-def test_more_events_than_can_be_taken_in_are_refused_with_their_number(own: LiveServer) -> None:
+def test_too_many_events_are_refused_with_the_limit(own: LiveServer) -> None:
     first, *rest = turn(1, "say one", "one")
     piece = msgspec.json.encode(rest[1])
     written = b",".join([msgspec.json.encode(first), msgspec.json.encode(rest[0]), *[piece] * MAX_EVENTS])

@@ -1,4 +1,4 @@
-"""Scheduled jobs over HTTP: the resource, its answers and refusals, and what a run keeps of an erased session."""
+"""Scheduled jobs over HTTP: the resource, responses, refusals, and runs of erased sessions."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -30,7 +30,7 @@ def runs(server: LocalServer, job: str) -> list[Json]:
 
 
 def over(server: LocalServer, job: str, number: int) -> list[Json]:
-    """The runs, newest first, once so many have ended."""
+    """The runs, newest first, as soon as this many have ended."""
 
     def look() -> list[Json] | None:
         found = runs(server, job)
@@ -52,7 +52,7 @@ def test_a_job_is_added_listed_changed_and_removed(server: LocalServer) -> None:
     assert is_problem(server.http.get(f"/api/jobs/{job['id']}"), 404, "not_found")
 
 
-def test_a_job_can_be_sent_back_as_it_was_shown(server: LocalServer) -> None:
+def test_a_job_can_be_sent_back_as_received(server: LocalServer) -> None:
     job = add(server, labels=["a"], max_runs=9, workdir=None)
     known = {field.name for field in msgspec.structs.fields(shapes.JobChanges)}
     given = {name: value for name, value in job.items() if name in known}
@@ -72,7 +72,7 @@ def test_a_job_can_be_sent_back_as_it_was_shown(server: LocalServer) -> None:
         ("get", "/runs"),
     ],
 )
-def test_a_job_that_there_is_not_is_refused_by_name(server: LocalServer, verb: str, path: str) -> None:
+def test_the_error_for_a_missing_job_names_it(server: LocalServer, verb: str, path: str) -> None:
     answer = server.http.request(verb, f"/api/jobs/nothing{path}", json={} if verb in ("post", "patch") else None)
     assert is_problem(answer, 404, "not_found") and "There is no job 'nothing'" in answer.json()["detail"]
 
@@ -94,7 +94,7 @@ def test_a_job_that_there_is_not_is_refused_by_name(server: LocalServer, verb: s
         ({"agent": "nobody"}, "agent"),
     ],
 )
-def test_a_mistake_names_its_field(server: LocalServer, given: Json, field: str) -> None:
+def test_a_validation_error_names_its_field(server: LocalServer, given: Json, field: str) -> None:
     before = server.get("/api/jobs")
     answer = server.http.post("/api/jobs", json={**DAILY, **given})
     status, code = (404, "not_found") if field in ("project", "agent") else (400, "invalid")
@@ -102,7 +102,7 @@ def test_a_mistake_names_its_field(server: LocalServer, given: Json, field: str)
     assert server.get("/api/jobs") == before
 
 
-def test_a_schedule_is_shown_before_a_job_is_made_of_it(server: LocalServer) -> None:
+def test_a_schedule_can_be_previewed_before_a_job_is_created(server: LocalServer) -> None:
     shown = server.post("/api/jobs/preview", {"cron": "*/20 * * * *", "time_zone": "Asia/Kathmandu"}, expect=200)
     msgspec.convert(shown, shapes.SchedulePreview)
     assert (shown["schedule"], shown["time_zone"]) == ("Every 20th minute of every hour", "Asia/Kathmandu")
@@ -122,7 +122,7 @@ def test_a_job_runs_on_its_schedule_until_its_last_run(server: LocalServer) -> N
     assert shown["last_run"] == found[0]
 
 
-def test_pages_of_the_history_follow_each_other(server: LocalServer) -> None:
+def test_the_history_is_paginated_without_gaps(server: LocalServer) -> None:
     job = add(server)["id"]
     for number in range(5):
         server.post(f"/api/jobs/{job}/run", {"run_id": f"r{number}"}, expect=202)
@@ -139,7 +139,7 @@ def test_pages_of_the_history_follow_each_other(server: LocalServer) -> None:
     assert is_problem(server.http.get(f"/api/jobs/{job}/runs?cursor=x"), 400, "invalid")
 
 
-def test_a_run_by_hand_is_started_once_under_its_name(server: LocalServer) -> None:
+def test_a_manual_run_starts_once_for_each_run_id(server: LocalServer) -> None:
     job = add(server)["id"]
     first = server.post(f"/api/jobs/{job}/run", {"run_id": "mine"}, expect=202)
     msgspec.convert(first, shapes.JobRun)
@@ -153,7 +153,7 @@ def test_a_run_by_hand_is_started_once_under_its_name(server: LocalServer) -> No
     assert server.post(f"/api/jobs/{job}/resume", expect=200)["state"] == "active"
 
 
-def test_nothing_of_an_erased_session_is_left_in_the_history(make_server: Callable[..., LocalServer]) -> None:
+def test_the_history_keeps_no_data_of_an_erased_session(make_server: Callable[..., LocalServer]) -> None:
     server = make_server()
     job = add(server, message="say walnut and the rest")["id"]
     server.post(f"/api/jobs/{job}/run", expect=202)

@@ -1,4 +1,4 @@
-"""After compaction every position is still served: a position inside a joined range gets the rest of it."""
+"""After compaction, every position still works: a position inside a joined range gets the rest of that range."""
 
 import json
 from typing import Any, NamedTuple
@@ -15,7 +15,7 @@ EXAMPLES = 60
 
 
 class Ended(NamedTuple):
-    """A session whose turns are joined, and its events as a viewer saw them live."""
+    """A compacted session, and its events as a viewer saw them live."""
 
     id: str
     live: list[Any]
@@ -34,13 +34,13 @@ def joined(server: LocalServer) -> Ended:
         live = [data for _, _, data in stream.frames()]
     eventually(lambda: server.ask(lambda: session not in server.server.engine.runners), "the agent is gone")
     server.compacted()
-    # What is in memory would be served as it was: let go of it.
-    server.let_go(session)
+    # Events in memory would be served uncompacted, so evict them.
+    server.evict(session)
     return Ended(session, live, live[-1]["seq"])
 
 
 def said(events: list[Any]) -> list[tuple[str, int | None, str]]:
-    """Text by type and block, with neighbours joined; other events by their type."""
+    """Text by type and block, with adjacent deltas joined; other events by their type."""
     found: list[tuple[str, int | None, str]] = []
     for event in events:
         if "delta" not in event:
@@ -53,7 +53,7 @@ def said(events: list[Any]) -> list[tuple[str, int | None, str]]:
 
 
 @pytest.mark.full
-def test_a_finished_turn_is_smaller_and_says_the_same(server: LocalServer, joined: Ended) -> None:
+def test_a_compacted_turn_is_smaller_and_has_the_same_content(server: LocalServer, joined: Ended) -> None:
     events = server.log(joined.id)
     no_holes(joined.live)
     no_holes(events)
@@ -65,13 +65,13 @@ def test_a_finished_turn_is_smaller_and_says_the_same(server: LocalServer, joine
 @pytest.mark.one_server
 @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
-def test_any_position_gets_exactly_the_rest(server: LocalServer, joined: Ended, data: st.DataObject) -> None:
+def test_every_position_gets_exactly_the_rest(server: LocalServer, joined: Ended, data: st.DataObject) -> None:
     position = data.draw(st.integers(0, joined.last - 1))
     expected = said([event for event in joined.live if event["seq"] > position])
-    server.let_go(joined.id)
+    server.evict(joined.id)
     frames = [event for _, _, event in all_frames(server, f"/api/sessions/{joined.id}/events", str(position))]
     if frames[0]["type"] == "snapshot":
-        # Allowed where the rest would be larger than a snapshot, which this short session never is.
+        # Allowed only if the rest is larger than a snapshot, which is never the case for this short session.
         raise AssertionError("a snapshot was not needed")
     assert frames[0].get("first_seq", frames[0]["seq"]) == position + 1
     assert said(frames)[: len(expected)] == expected
@@ -82,7 +82,9 @@ def test_any_position_gets_exactly_the_rest(server: LocalServer, joined: Ended, 
 
 @settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(offset=st.integers(0, 300), limit=st.integers(1, 300))
-def test_the_log_is_read_in_pieces_without_a_gap(server: LocalServer, joined: Ended, offset: int, limit: int) -> None:
+def test_the_log_can_be_read_in_pieces_without_gaps(
+    server: LocalServer, joined: Ended, offset: int, limit: int
+) -> None:
     answer = server.http.get(f"/api/sessions/{joined.id}/log", params={"offset": offset, "limit": limit})
     assert answer.headers["content-type"] == "application/x-ndjson"
     assert [json.loads(line) for line in answer.text.split("\n") if line] == server.log(joined.id, after=offset)[:limit]
@@ -90,7 +92,7 @@ def test_the_log_is_read_in_pieces_without_a_gap(server: LocalServer, joined: En
 
 @pytest.mark.one_server
 def test_a_viewer_that_missed_more_than_the_limit_gets_a_snapshot(server: LocalServer, joined: Ended) -> None:
-    server.let_go(joined.id)
+    server.evict(joined.id)
     limit, server.server.hub.replay_limit = server.server.hub.replay_limit, 10
     try:
         frames = all_frames(server, f"/api/sessions/{joined.id}/events", "1")
@@ -99,12 +101,12 @@ def test_a_viewer_that_missed_more_than_the_limit_gets_a_snapshot(server: LocalS
     assert [kind for _, kind, _ in frames] == ["snapshot"]
 
 
-def test_a_rest_that_is_larger_than_a_snapshot_comes_as_one(server: LocalServer) -> None:
+def test_a_rest_larger_than_a_snapshot_is_replaced_by_a_snapshot(server: LocalServer) -> None:
     session = server.create()
     for _ in range(3):
         server.turn(session, "big 60000\nbig 60000\nbig 60000")
     server.turn(session, "say short")
     server.post(f"/api/sessions/{session}/stop")
     eventually(lambda: server.ask(lambda: session not in server.server.engine.runners), "the agent is gone")
-    server.let_go(session)
+    server.evict(session)
     assert [kind for _, kind, _ in all_frames(server, f"/api/sessions/{session}/events", "1")] == ["snapshot"]

@@ -1,4 +1,4 @@
-"""A long log is read in pieces: how much is in memory at once does not grow with it."""
+"""A long log is read in pieces, so memory use does not grow with its length."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ LONG = "\n".join(["big 200000"] * 40)
 
 @pytest.fixture
 def sizes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How much each read of a log brought."""
+    """The number of bytes that each read of a log returned."""
     found: list[int] = []
     read = SqliteStore.read
 
@@ -27,19 +27,17 @@ def sizes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return found
 
 
-def test_a_download_and_a_viewer_that_comes_back_read_a_long_log_in_pieces(
-    server: LocalServer, sizes: list[int]
-) -> None:
+def test_a_download_and_a_reconnecting_viewer_read_a_long_log_in_pieces(server: LocalServer, sizes: list[int]) -> None:
     session = server.create()
     server.turn(session, LONG)
     server.compacted()
     server.post(f"/api/sessions/{session}/stop")
-    server.let_go(session)
+    server.evict(session)
     sizes.clear()
     text = "".join(event["delta"] for event in server.log(session) if event["type"] == "assistant_text")
     assert len(text) > 40 * 190_000
     assert len(sizes) > 5 and max(sizes) <= READ_BYTES
-    server.let_go(session)
+    server.evict(session)
     sizes.clear()
     with server.watch(session, "1") as stream:
         assert next(stream.frames())[1] == "snapshot", "it missed more than a snapshot holds"

@@ -1,4 +1,4 @@
-"""One stream over many sessions: per session no gap and no double, also when it is cut anywhere and resumed."""
+"""One stream over many sessions: no gaps or duplicates per session, even if it is cut anywhere and resumed."""
 
 import random
 
@@ -32,7 +32,7 @@ def test_each_named_session_gets_a_snapshot_first_and_then_its_events(both: Loca
 
 
 @pytest.mark.full
-def test_a_stream_over_two_sessions_is_resumed_by_its_cursor_wherever_it_is_cut(both: LocalServer) -> None:
+def test_a_stream_over_two_sessions_resumes_from_its_cursor_wherever_it_is_cut(both: LocalServer) -> None:
     seed = random.randrange(2**32)
     chance = random.Random(seed)
     first, second = two(both)
@@ -43,7 +43,7 @@ def test_a_stream_over_two_sessions_is_resumed_by_its_cursor_wherever_it_is_cut(
     path = f"/api/events?sessions={first},{second}"
     while not all("waiting_for_input" in reading.types for reading in readings.values()):
         if cuts == 20:
-            # They don't end before.
+            # The turns can't end before this.
             for session in (first, second):
                 allow(both, session, both.prompt(session))
         count = chance.randint(1, 2_500) if chance.random() < 0.9 else 10**6
@@ -55,7 +55,7 @@ def test_a_stream_over_two_sessions_is_resumed_by_its_cursor_wherever_it_is_cut(
         assert reading.text == both.text(session, 1), f"seed {seed}"
 
 
-def test_a_cursor_about_other_sessions_is_not_mistaken_for_one_about_these(server: LocalServer) -> None:
+def test_a_cursor_for_other_sessions_is_not_mistaken_for_one_for_these(server: LocalServer) -> None:
     first, second = two(server)
     with server.stream(f"/api/events?sessions={first},{second}") as stream:
         frames = stream.frames()
@@ -82,7 +82,7 @@ def test_a_cursor_past_the_end_or_of_an_unknown_epoch_gets_snapshots(server: Loc
             assert next(stream.frames())[1] == "snapshot"
 
 
-def test_the_stream_closes_when_all_its_sessions_have_ended_and_a_reconnect_is_told_so(both: LocalServer) -> None:
+def test_the_stream_closes_when_all_its_sessions_have_ended_and_a_reconnect_gets_204(both: LocalServer) -> None:
     sessions = two(both)
     path = f"/api/events?sessions={','.join(sessions)}"
     with both.stream(path) as stream:
@@ -97,7 +97,7 @@ def test_the_stream_closes_when_all_its_sessions_have_ended_and_a_reconnect_is_t
     assert [frame[1] for frame in all_frames(both, path)] == ["snapshot", "snapshot"]
 
 
-def test_the_stream_over_all_sessions_carries_state_changes_only_each_once(both: LocalServer) -> None:
+def test_the_stream_over_all_sessions_has_only_state_changes_each_exactly_once(both: LocalServer) -> None:
     seed = random.randrange(2**32)
     chance = random.Random(seed)
     with both.stream("/api/events?all=true") as stream:
@@ -123,13 +123,13 @@ def test_the_stream_over_all_sessions_carries_state_changes_only_each_once(both:
 
 
 @pytest.mark.one_server
-def test_a_position_past_the_end_of_all_goes_on_from_the_end(server: LocalServer) -> None:
+def test_a_position_past_the_end_of_the_stream_over_all_sessions_continues_from_the_end(server: LocalServer) -> None:
     with server.stream("/api/events?all=true", "99999999") as stream:
         session = server.create()
         assert next(stream.frames())[2]["session_id"] == session
 
 
-def test_who_watches_everything_is_told_of_an_erased_session(both: LocalServer) -> None:
+def test_a_viewer_of_all_sessions_receives_the_erasure_of_a_session(both: LocalServer) -> None:
     running, ended = two(both)
     both.post(f"/api/sessions/{ended}/stop")
     with both.stream("/api/events?all=true") as stream:
@@ -139,18 +139,18 @@ def test_who_watches_everything_is_told_of_an_erased_session(both: LocalServer) 
             assert (told["session_id"], set(told)) == (session, {"type", "session_id", "at"})
 
 
-def test_an_idle_watcher_of_everything_is_forgotten_when_it_leaves(both: LocalServer) -> None:
+def test_an_idle_viewer_of_all_sessions_is_removed_when_it_disconnects(both: LocalServer) -> None:
     def watchers() -> int:
         return int(both.ask(lambda: len(both.server.engine.feed.followers)))
 
-    # The server may still have to notice that the watcher of the test before has left.
+    # The server may not have noticed yet that the viewer of the previous test has left.
     eventually(lambda: watchers() == 0, "nobody watches")
     with both.stream("/api/events?all=true"):
         eventually(lambda: watchers() == 1, "one watches")
     eventually(lambda: watchers() == 0, "it is gone")
 
 
-def test_a_stream_over_nothing_or_too_much_is_refused(server: LocalServer) -> None:
+def test_a_stream_over_no_or_too_many_sessions_is_refused(server: LocalServer) -> None:
     many = ",".join(f"s_{n}" for n in range(201))
     for query, status in (
         ("", 400),

@@ -1,4 +1,4 @@
-"""Nodes over HTTP, at a server that is the only one: what it shows and refuses, and readiness for load balancers."""
+"""Nodes over HTTP, on a single node: what it shows and refuses, and readiness for load balancers."""
 
 from collections.abc import Callable
 from typing import Any
@@ -60,7 +60,7 @@ def test_a_session_names_its_node_alone_and_in_lists(server: LocalServer) -> Non
         ("POST", "/move", {"from": "other"}),
     ],
 )
-def test_the_only_node_says_what_several_would_need(
+def test_node_verbs_on_a_single_node_say_what_several_nodes_need(
     server: LocalServer, method: str, rest: str, body: Json | None
 ) -> None:
     for node in (own_node(server)["id"], "other"):
@@ -69,21 +69,22 @@ def test_the_only_node_says_what_several_would_need(
         assert "PostgreSQL" in answer.json()["detail"]
 
 
-def test_a_move_names_its_sessions_as_a_list_of_ids(server: LocalServer) -> None:
+def test_a_move_requires_a_list_of_session_ids(server: LocalServer) -> None:
     for body in ({"session_ids": "s_1"}, {"session_ids": [7]}, {"session_ids": ["s"] * 1001}, {"from": ""}):
         assert is_problem(server.http.post("/api/nodes/here/move", json=body), 400, "invalid")
 
 
-def test_a_server_is_ready_without_a_token(server: LocalServer) -> None:
+def test_readiness_needs_no_token(server: LocalServer) -> None:
     with server.client() as stranger:
         answer = stranger.get("/api/ready")
     assert answer.status_code == 200
     assert answer.json() == {"status": "ready", "node": own_node(server)["id"]}
 
 
-def test_a_server_that_should_get_no_requests_is_alive_and_not_ready(server: LocalServer) -> None:
+def test_a_stopping_server_is_alive_but_not_ready(server: LocalServer) -> None:
     readiness, parts = Readiness(), server.server
-    made = make_app(parts.sessions, parts.engine.jobs, parts.hub, parts.access, set(), readiness=readiness)
+    given = (parts.sessions, parts.engine.jobs, parts.hub, parts.access)
+    made = make_app(*given, set(), nodes=parts.engine.nodes, readiness=readiness)
 
     async def asked(path: str) -> httpx2.Response:
         transport = httpx2.ASGITransport(app=made)
@@ -98,7 +99,7 @@ def test_a_server_that_should_get_no_requests_is_alive_and_not_ready(server: Loc
     assert server.run(asked("/api/health")).json()["status"] == "ok"
 
 
-def test_the_client_has_a_verb_for_each(server: LocalServer) -> None:
+def test_the_client_has_a_method_for_each_node_verb(server: LocalServer) -> None:
     with Client(Address(server.url, TOKEN)) as client:
         (node,) = client.nodes()
         assert client.ready() == {"status": "ready", "node": node["id"]}

@@ -1,4 +1,4 @@
-"""Requests as no good client sends them: ahead of an answer, broken off, and for names that no file can have."""
+"""Requests that no proper client sends: pipelined, incomplete, and for impossible file names."""
 
 from contextlib import closing
 
@@ -14,7 +14,7 @@ from tests.surfaces.http.test_access import is_problem
 
 
 @pytest.mark.full
-def test_a_request_behind_a_streams_puts_nothing_into_the_stream(process: ServerProcess) -> None:
+def test_a_request_pipelined_after_a_stream_request_does_not_disturb_the_stream(process: ServerProcess) -> None:
     session = process.create()
     known = HEAD + f"Authorization: Bearer {process.token}\r\n".encode()
     stream = f"GET /api/sessions/{session}/events HTTP/1.1\r\n".encode() + known + b"\r\n"
@@ -39,7 +39,7 @@ BEHIND = {
 
 
 @pytest.mark.parametrize("kind", list(BEHIND))
-def test_a_request_that_came_whole_is_answered_whatever_comes_behind_it(server: LocalServer, kind: str) -> None:
+def test_a_complete_request_is_answered_whatever_follows_it(server: LocalServer, kind: str) -> None:
     known = HEAD + f"Authorization: Bearer {server.token}\r\n".encode()
     creating = b"POST /api/sessions HTTP/1.1\r\nContent-Length: 2\r\n" + known + b"\r\n{}"
     for count in (1, 3):
@@ -51,7 +51,7 @@ def test_a_request_that_came_whole_is_answered_whatever_comes_behind_it(server: 
         assert len(server.get("/api/sessions")["sessions"]) == before + count
 
 
-def test_a_request_that_did_not_come_whole_is_refused(server: LocalServer) -> None:
+def test_an_incomplete_request_is_refused(server: LocalServer) -> None:
     before = len(server.get("/api/sessions")["sessions"])
     known = HEAD + f"Authorization: Bearer {server.token}\r\n".encode()
     with closing(plain(server)) as connection:
@@ -60,15 +60,15 @@ def test_a_request_that_did_not_come_whole_is_refused(server: LocalServer) -> No
     assert len(server.get("/api/sessions")["sessions"]) == before
 
 
-def test_a_sign_in_that_is_broken_off_is_one_line_in_the_log(process: ServerProcess) -> None:
+def test_an_aborted_sign_in_is_one_line_in_the_log(process: ServerProcess) -> None:
     with closing(plain(process)) as connection:
         connection.sendall(b"POST /api/login HTTP/1.1\r\nContent-Length: 100\r\n" + HEAD + b'\r\n{"code": ')
-    eventually(lambda: "left in the middle" in process.log_tail(), "it is in the log")
+    eventually(lambda: "disconnected during its request" in process.log_tail(), "it is in the log")
     lines = process.log_tail().strip().split("\n")
     assert len(lines) == 1 and "POST '/api/login'" in lines[0]
 
 
-def test_an_attachment_of_a_name_that_no_file_can_have_is_not_found(process: ServerProcess) -> None:
+def test_an_attachment_with_an_impossible_file_name_is_not_found(process: ServerProcess) -> None:
     session = process.create()
     for name in ("x" * 5_000, "%00", "a%00b", "%ff", "%2e%2e", "..%2f..%2fperdure.db", "%ED%A0%80", "\u00fc" * 200):
         answer = process.http.get(f"/api/sessions/{session}/attachments/{name}")
@@ -78,7 +78,7 @@ def test_an_attachment_of_a_name_that_no_file_can_have_is_not_found(process: Ser
 
 @pytest.mark.parametrize("query", ["rewound=null", "to_turn=x", "from_turn=-1"])
 @pytest.mark.parametrize("how", ["json", "markdown"])
-def test_a_query_that_can_not_be_is_refused_whatever_the_format(server: LocalServer, how: str, query: str) -> None:
+def test_an_invalid_query_is_refused_in_every_format(server: LocalServer, how: str, query: str) -> None:
     path = f"/api/sessions/{server.create()}/transcript?format={how}&"
     assert server.http.get(path).status_code == 200
     assert is_problem(server.http.get(path + query), 400, "invalid")

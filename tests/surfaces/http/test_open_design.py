@@ -1,4 +1,4 @@
-"""Open Design's runs: whether an agent went on in its own session, and questions that are answered as tools are."""
+"""Open Design's runs: whether the native session was resumed, and questions answered with tool results."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -9,7 +9,7 @@ import pytest
 
 from perdure.core.errors import Refused
 from perdure.surfaces.http.open_design import ToolResultTaken, TurnRun
-from perdure.surfaces.http.tool_results import answers_in
+from perdure.surfaces.http.open_design_answers import answers_in
 from tests.harness import eventually
 from tests.surfaces.http.local import LocalServer
 from tests.surfaces.http.test_access import is_problem
@@ -25,7 +25,7 @@ def run_of(server: LocalServer, run_id: str) -> Any:
 
 
 def asked(server: LocalServer, run_id: str) -> Any:
-    """The question that a run waits with."""
+    """The question that the run is waiting for."""
     return eventually(lambda: run_of(server, run_id)["pending_prompts"], f"a question of {run_id}")[0]
 
 
@@ -41,7 +41,7 @@ def result(server: LocalServer, run_id: str, **body: Any) -> Any:
 
 
 @pytest.mark.full
-def test_a_run_is_its_turn_and_says_whether_the_session_was_resumed(server: LocalServer) -> None:
+def test_a_run_shows_its_turn_and_whether_the_session_was_resumed(server: LocalServer) -> None:
     session = server.create(agent="rehearsal-resume")
     first = server.send(session, "say one")["run_id"]
     assert first == f"{session}.1"
@@ -56,7 +56,7 @@ def test_a_run_is_its_turn_and_says_whether_the_session_was_resumed(server: Loca
     assert [{key: run[key] for key in turns[0]} for run in found] == turns
 
 
-def test_a_turn_of_a_process_that_lives_on_went_on_in_its_own_session_too(server: LocalServer) -> None:
+def test_a_turn_in_a_live_process_counts_as_resumed(server: LocalServer) -> None:
     session = server.create(agent="rehearsal")
     server.turn(session, "say one")
     found = run_of(server, server.turn(session, "say two")["run_id"])
@@ -78,7 +78,7 @@ def test_a_run_has_a_status(server: LocalServer, text: str, status: str) -> None
 
 
 @pytest.mark.parametrize("name", ["nothing", "s_nothing.1", "{session}.9", "{session}.0", "{session}.x", "{session}"])
-def test_a_run_that_is_not_there_is_not_found(server: LocalServer, name: str) -> None:
+def test_an_unknown_run_is_not_found(server: LocalServer, name: str) -> None:
     session = server.create()
     server.turn(session, "say x")
     path = f"/api/runs/{name.format(session=session)}"
@@ -92,9 +92,7 @@ def test_a_run_that_is_not_there_is_not_found(server: LocalServer, name: str) ->
 
 
 @pytest.mark.parametrize("agent", AGENTS)
-def test_a_question_is_answered_with_the_result_of_its_tool_also_on_a_resumed_turn(
-    server: LocalServer, agent: str
-) -> None:
+def test_a_question_is_answered_with_a_tool_result_even_in_a_resumed_turn(server: LocalServer, agent: str) -> None:
     session = server.create(agent=agent)
     for turn, answer in enumerate(("blue", "red"), 1):
         run_id = server.send(session, QUESTION)["run_id"]
@@ -115,7 +113,7 @@ def test_a_question_is_answered_with_the_result_of_its_tool_also_on_a_resumed_tu
 
 
 @pytest.mark.parametrize("agent", AGENTS[1:])
-def test_a_question_of_claude_is_known_by_the_id_of_its_tool(server: LocalServer, agent: str) -> None:
+def test_a_question_of_claude_is_identified_by_its_tool_id(server: LocalServer, agent: str) -> None:
     session = server.create(agent=agent)
     run_id = server.send(session, QUESTION)["run_id"]
     prompt = asked(server, run_id)
@@ -125,7 +123,7 @@ def test_a_question_of_claude_is_known_by_the_id_of_its_tool(server: LocalServer
 
 
 @pytest.mark.parametrize("agent", AGENTS)
-def test_a_result_that_is_an_error_is_no_answer(server: LocalServer, agent: str) -> None:
+def test_an_error_as_tool_result_cancels_the_question(server: LocalServer, agent: str) -> None:
     session = server.create(agent=agent)
     run_id = server.send(session, QUESTION)["run_id"]
     prompt = asked(server, run_id)
@@ -135,7 +133,7 @@ def test_a_result_that_is_an_error_is_no_answer(server: LocalServer, agent: str)
     assert server.text(session, 1).startswith("no answer")
 
 
-def test_a_second_answer_comes_too_late(server: LocalServer) -> None:
+def test_a_second_answer_is_refused(server: LocalServer) -> None:
     session = server.create(agent="rehearsal-stream")
     run_id = server.send(session, f"{QUESTION}\nhang")["run_id"]
     known = tool_use_id(asked(server, run_id))
@@ -146,7 +144,7 @@ def test_a_second_answer_comes_too_late(server: LocalServer) -> None:
     assert is_problem(result(server, run_id, toolUseId=known, content="blue"), 409, "prompt_resolved")
 
 
-def test_an_answer_that_fits_no_question_is_refused_and_the_question_waits_on(server: LocalServer) -> None:
+def test_an_answer_that_fits_no_question_is_refused_and_the_question_stays_open(server: LocalServer) -> None:
     session = server.create()
     run_id = server.send(session, QUESTION)["run_id"]
     known = tool_use_id(asked(server, run_id))
@@ -158,7 +156,7 @@ def test_an_answer_that_fits_no_question_is_refused_and_the_question_waits_on(se
     server.post(f"/api/sessions/{session}/stop")
 
 
-def test_a_permission_is_not_given_as_the_result_of_a_tool(server: LocalServer) -> None:
+def test_a_permission_cannot_be_granted_with_a_tool_result(server: LocalServer) -> None:
     session = server.create()
     run_id = server.send(session, "permit Deploy")["run_id"]
     prompt = asked(server, run_id)
@@ -167,7 +165,7 @@ def test_a_permission_is_not_given_as_the_result_of_a_tool(server: LocalServer) 
     server.post(f"/api/sessions/{session}/stop")
 
 
-def test_a_question_waits_for_its_result_over_a_restart(make_server: Callable[..., LocalServer]) -> None:
+def test_a_question_can_be_answered_after_a_restart(make_server: Callable[..., LocalServer]) -> None:
     server = make_server()
     session = server.create(agent="rehearsal-stream")
     run_id = server.send(session, QUESTION)["run_id"]
@@ -179,7 +177,7 @@ def test_a_question_waits_for_its_result_over_a_restart(make_server: Callable[..
     assert server.text(session, 1) == "answer: blue"
 
 
-# Which answer is to which question ------------------------------------------------------------------------------------
+# Matching answers to questions ----------------------------------------------------------------------------------------
 
 COLOUR = {"question_id": "q1", "question": "Which colour?", "header": "Colour", "multiple": False, "options": []}
 SIZES = {"question_id": "q2", "question": "Which sizes?", "header": "Sizes", "multiple": True, "options": []}
@@ -199,7 +197,7 @@ SIZES = {"question_id": "q2", "question": "Which sizes?", "header": "Sizes", "mu
         (True, {"q1": "true"}),
     ],
 )
-def test_one_question_takes_its_answer_in_many_shapes(content: Any, answers: Any) -> None:
+def test_the_answer_to_one_question_may_have_many_shapes(content: Any, answers: Any) -> None:
     assert answers_in(content, [COLOUR]) == answers
 
 
@@ -212,17 +210,17 @@ def test_one_question_takes_its_answer_in_many_shapes(content: Any, answers: Any
         ({"q2": "large"}, {"q2": "large"}),
     ],
 )
-def test_several_questions_take_an_answer_each(content: Any, answers: Any) -> None:
+def test_several_questions_get_one_answer_each(content: Any, answers: Any) -> None:
     assert answers_in(content, [COLOUR, SIZES]) == answers
 
 
 @pytest.mark.parametrize("content", ["red", "a\nb\nc", ["red"], {}, {"q3": "x"}, None, 5, {"q1": {"deep": 1}}])
-def test_an_answer_that_may_be_to_either_question_is_refused(content: Any) -> None:
+def test_an_ambiguous_answer_to_several_questions_is_refused(content: Any) -> None:
     with pytest.raises(Refused):
         answers_in(content, [COLOUR, SIZES])
 
 
-# One wish under two names ---------------------------------------------------------------------------------------------
+# One field with two names ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("path", ["/api/messages", "/api/sessions/{session}/messages"])
@@ -247,7 +245,7 @@ def test_force_fresh_session_is_accepted_wherever_fresh_is(server: LocalServer, 
 
 
 @pytest.mark.full
-def test_other_programs_surfaces_take_it_too(server: LocalServer, tmp_path: Path) -> None:
+def test_teamhq_and_diane_accept_force_fresh_session_too(server: LocalServer, tmp_path: Path) -> None:
     project = server.post("/api/projects", {"name": "fresh", "path": str(tmp_path)}, expect=201)["id"]
     session = server.create(project=project, agent="rehearsal-resume", message="say one")
     server.wait_idle(session)
@@ -266,7 +264,7 @@ def test_other_programs_surfaces_take_it_too(server: LocalServer, tmp_path: Path
         assert is_problem(server.http.post(path, json=differing), 400, "invalid")
 
 
-def test_a_queued_message_keeps_its_wish_for_a_fresh_session(server: LocalServer) -> None:
+def test_a_queued_message_keeps_its_request_for_a_fresh_session(server: LocalServer) -> None:
     session = server.create(agent="rehearsal-stream")
     server.turn(session, "say one")
     server.send(session, "hang")
@@ -277,7 +275,7 @@ def test_a_queued_message_keeps_its_wish_for_a_fresh_session(server: LocalServer
 
 
 @pytest.mark.full
-def test_a_plan_and_a_retry_take_it_under_both_names_too(server: LocalServer) -> None:
+def test_plan_and_retry_accept_both_names_too(server: LocalServer) -> None:
     session = server.create(agent="rehearsal-resume")
     server.turn(session, "say one")
     path = f"/api/sessions/{session}"

@@ -1,4 +1,4 @@
-"""The OpenAPI document is true: what it describes is there, and generated requests get only documented answers."""
+"""The OpenAPI document is correct: what it describes exists, and generated requests get only documented responses."""
 
 import re
 from collections.abc import Callable
@@ -31,7 +31,7 @@ schema = described.exclude(path_regex=ENDLESS)
 
 @pytest.fixture(scope="module")
 def known(server: LocalServer) -> dict[str, str]:
-    """Ids that exist, so that not every generated request ends at 404."""
+    """Existing ids, so that not every generated request gets a 404."""
     session = server.create(title="known")
     server.turn(session, "say hello")
     job = server.post("/api/jobs", {"name": "known", "message": "say hello", "cron": "@yearly"}, expect=201)
@@ -84,7 +84,7 @@ def test_every_endpoint_is_described_once(server: LocalServer) -> None:
         assert {"400", "403"} <= set(operation["responses"])
 
 
-def test_streams_tell_of_their_header(server: LocalServer) -> None:
+def test_streams_describe_their_last_event_id_header(server: LocalServer) -> None:
     paths = document()["paths"]
     for path in ("/api/events", "/api/sessions/{session_id}/events"):
         names = {parameter["name"] for parameter in paths[path]["get"]["parameters"]}
@@ -92,7 +92,7 @@ def test_streams_tell_of_their_header(server: LocalServer) -> None:
 
 
 def ways(server: LocalServer, known: dict[str, str]) -> list[tuple[str, str, dict[str, Any]]]:
-    """Each value in a query that the document says something of: the path, its name, and what is said."""
+    """Every documented query parameter: its path, name and schema."""
     known = {**known, "project_id": server.post("/api/projects", {"name": "p", "path": "/"}, expect=201)["id"]}
     found = []
     for endpoint in ENDPOINTS:
@@ -103,7 +103,7 @@ def ways(server: LocalServer, known: dict[str, str]) -> list[tuple[str, str, dic
     return found
 
 
-def test_the_bounds_and_words_of_a_query_are_those_that_the_server_has(
+def test_the_documented_bounds_and_values_of_query_parameters_match_the_server(
     server: LocalServer, known: dict[str, str]
 ) -> None:
     for path, name, schema in ways(server, known):
@@ -120,7 +120,7 @@ def test_the_bounds_and_words_of_a_query_are_those_that_the_server_has(
             assert [status(value) for value in ("true", "false", "perhaps")] == [200, 200, 400], (path, name)
 
 
-def test_a_body_is_needed_where_a_field_of_it_is(server: LocalServer) -> None:
+def test_a_body_is_required_if_one_of_its_fields_is(server: LocalServer) -> None:
     paths = document()["paths"]
     session = server.create()
     for path, needed in (("/api/sessions", False), (f"/api/sessions/{session}/fork", False), ("/api/messages", True)):
@@ -129,7 +129,7 @@ def test_a_body_is_needed_where_a_field_of_it_is(server: LocalServer) -> None:
         assert (server.http.post(path).status_code == 400) is needed
 
 
-def test_a_path_says_what_it_takes_and_not_what_others_take(server: LocalServer) -> None:
+def test_a_path_lists_only_its_own_methods_as_allowed(server: LocalServer) -> None:
     for path, allowed in (
         ("/api/projects/p/sessions", "GET, HEAD, POST"),
         ("/api/projects/p/sessions/s", "GET, HEAD"),
@@ -156,9 +156,9 @@ def test_every_path_allows_the_methods_that_are_described(server: LocalServer) -
         *((path, False) for path in ("0", "", "//", "//evil.example/a", "api/events", "/a\n", "/\u0000", "?/", " /a")),
     ],
 )
-def test_the_path_of_a_ticket_is_described_as_it_is_taken(server: LocalServer, path: str, fits: bool) -> None:
+def test_the_documented_pattern_of_a_ticket_path_matches_the_server(server: LocalServer, path: str, fits: bool) -> None:
     said = document()["components"]["schemas"]["TicketBody"]["properties"]["path"]
-    # Python's `$` also comes before a last new line; that of JSON Schema does not.
+    # Python's `$` also matches before a final newline; that of JSON Schema does not.
     assert bool(re.search(said["pattern"].removesuffix("$") + r"\Z", path)) is fits
     assert server.http.post("/api/tickets", json={"path": path}).status_code == (201 if fits else 400)
 

@@ -1,4 +1,4 @@
-"""The page's key and tickets: a cookie alone, which every port of the host can see, opens nothing."""
+"""The page's key and tickets. A cookie is visible to every port of the host, so alone it gives no access."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +14,7 @@ from tests.surfaces.http.test_access import CLOSED, is_problem
 
 @pytest.fixture(scope="module")
 def stolen(server: LocalServer) -> dict[str, str]:
-    """What a server on another port of this host is sent by a browser that is signed in."""
+    """What a signed-in browser sends to a server on another port of this host."""
     with signed_in(server) as browser:
         assert browser.get("/api/sessions").status_code == 200
         return {"cookie": "; ".join(f"{name}={value}" for name, value in browser.cookies.items())}
@@ -41,7 +41,7 @@ def test_a_key_without_its_cookie_opens_nothing(server: LocalServer) -> None:
         assert stranger.get("/api/sessions", headers={**key, **cookies}).status_code == 401
 
 
-def test_the_key_is_given_once_and_not_kept_in_the_store(make_server: Callable[..., LocalServer]) -> None:
+def test_the_key_is_issued_once_and_not_saved_in_the_store(make_server: Callable[..., LocalServer]) -> None:
     server = make_server()
     with server.client() as client:
         answer = client.post("/api/login", json={"code": new_code(server)})
@@ -51,7 +51,7 @@ def test_the_key_is_given_once_and_not_kept_in_the_store(make_server: Callable[.
     assert key.encode() not in b"".join(path.read_bytes() for path in server.data.glob("perdure.db*"))
 
 
-def test_a_sign_in_from_before_there_were_keys_has_ended(make_server: Callable[..., LocalServer]) -> None:
+def test_a_sign_in_without_a_key_from_an_older_version_has_ended(make_server: Callable[..., LocalServer]) -> None:
     server = make_server()
     with signed_in(server) as browser:
         login = browser.login_id()
@@ -61,12 +61,12 @@ def test_a_sign_in_from_before_there_were_keys_has_ended(make_server: Callable[.
         server.stop()
         server.start(port)
         assert is_problem(browser.get("/api/sessions"), 401, "unauthorized")
-        # The page itself is there, to sign in again.
+        # The page itself still works, so the user can sign in again.
         assert browser.get("/").status_code == 200
     assert server.get("/api/logins")["logins"] == []
 
 
-def test_a_cookie_that_another_port_has_set_beside_it_does_no_harm(server: LocalServer) -> None:
+def test_a_cookie_planted_by_another_port_does_no_harm(server: LocalServer) -> None:
     with signed_in(server) as browser, server.client() as client:
         name = server.server.access.cookie
         headers = {
@@ -125,7 +125,7 @@ def test_a_ticket_opens_an_event_stream_which_ends_with_the_sign_in(
         assert stranger.get(path, params={"ticket": unused}).status_code == 401
 
 
-def test_a_ticket_may_name_a_path_as_an_address_has_it(server: LocalServer, tmp_path: Path) -> None:
+def test_a_ticket_path_may_be_url_encoded_and_have_a_query(server: LocalServer, tmp_path: Path) -> None:
     project = server.post("/api/projects", {"name": "a b/ü", "path": str(tmp_path)}, expect=201)["id"]
     with server.client() as stranger:
         for path in (f"/api/projects/{project}", f"/api/projects/{httpx2.URL(f'http://x/{project}').path[1:]}?x=1"):
@@ -135,11 +135,11 @@ def test_a_ticket_may_name_a_path_as_an_address_has_it(server: LocalServer, tmp_
 @pytest.mark.parametrize(
     "path", ["", "api/sessions", "http://elsewhere/api/sessions", "//elsewhere/x", "/\n", "/" * 5000]
 )
-def test_a_ticket_for_no_path_is_refused(server: LocalServer, path: str) -> None:
+def test_a_ticket_for_an_invalid_path_is_refused(server: LocalServer, path: str) -> None:
     assert is_problem(server.http.post("/api/tickets", json={"path": path}), 400, "invalid")
 
 
-def test_tickets_are_few_and_short_lived(make_server: Callable[..., LocalServer]) -> None:
+def test_tickets_are_limited_in_number_and_lifetime(make_server: Callable[..., LocalServer]) -> None:
     server = make_server()
     access = server.server.access
     now = server.ask(access._clock)
@@ -157,20 +157,20 @@ def test_tickets_are_few_and_short_lived(make_server: Callable[..., LocalServer]
     assert is_problem(server.http.post("/api/tickets", json={"path": "/api/sessions"}), 429, "rate_limited")
 
 
-def test_a_ticket_makes_no_tickets_and_the_token_is_none(server: LocalServer) -> None:
+def test_a_ticket_cannot_create_tickets_and_the_token_is_not_a_ticket(server: LocalServer) -> None:
     with server.client() as stranger:
         one = ticket(server.http, "/api/tickets")
         assert stranger.post("/api/tickets", params={"ticket": one}, json={"path": "/"}).status_code == 401
         assert stranger.get("/api/sessions", params={"ticket": TOKEN}).status_code == 401
 
 
-def test_a_browser_that_goes_where_nothing_is_gets_the_page_which_says_so(server: LocalServer) -> None:
-    """It can't send the key when it follows a link."""
+def test_a_browser_gets_the_page_for_an_unknown_path(server: LocalServer) -> None:
+    """A browser that follows a link can't send the key."""
     with server.client(accept="text/html") as browser:
         answer = browser.get("/no/such/place")
         assert (answer.status_code, answer.headers["content-type"]) == (404, "text/html; charset=utf-8")
         assert "script-src 'self'" in answer.headers["content-security-policy"]
-        # Where there is something, or something else than a browser asks, it is the token that is missing.
+        # For an existing path or another method, the error is the missing token.
         for path in ("/api/sessions", "/sessions", "/agents/x/sessions", "/api/openapi.json"):
             assert is_problem(browser.get(path), 401, "unauthorized")
         assert is_problem(browser.post("/no/such/place"), 401, "unauthorized")

@@ -1,4 +1,4 @@
-"""Sessions that another session started: who it was is said at the beginning, shown for ever, and binds nobody."""
+"""Sessions started by another session: the parent is given at creation, never changes, and has no other effect."""
 
 import json
 from collections.abc import Callable
@@ -25,7 +25,7 @@ def children(server: LocalServer, parent: str) -> list[str]:
 
 
 @pytest.mark.parametrize(("path", "fields"), CREATING)
-def test_whatever_makes_a_session_takes_its_parent(server: LocalServer, path: str, fields: dict[str, Any]) -> None:
+def test_every_way_to_create_a_session_accepts_a_parent(server: LocalServer, path: str, fields: dict[str, Any]) -> None:
     parent = server.create()
     answer = server.http.post(path, json={**fields, "parent": parent})
     assert answer.status_code in (200, 201, 202), answer.text
@@ -37,7 +37,7 @@ def test_whatever_makes_a_session_takes_its_parent(server: LocalServer, path: st
 
 
 @pytest.mark.parametrize(("path", "fields"), CREATING)
-def test_an_unknown_parent_is_refused_and_nothing_is_made(
+def test_an_unknown_parent_is_refused_and_nothing_is_created(
     server: LocalServer, path: str, fields: dict[str, Any]
 ) -> None:
     before = len(server.get("/api/sessions?limit=1000")["sessions"])
@@ -47,14 +47,14 @@ def test_an_unknown_parent_is_refused_and_nothing_is_made(
     assert len(server.get("/api/sessions?limit=1000")["sessions"]) == before
 
 
-def test_a_message_to_a_session_that_exists_does_not_move_it(server: LocalServer) -> None:
+def test_a_message_to_an_existing_session_does_not_change_its_parent(server: LocalServer) -> None:
     session, parent = server.create(), server.create()
     server.post("/api/messages", {"text": "say one", "session_id": session, "parent": parent}, expect=202)
     server.wait_idle(session)
     assert server.session(session)["parent"] is None
 
 
-def test_the_same_message_again_finds_its_session_though_the_parent_is_gone(server: LocalServer) -> None:
+def test_a_repeated_message_finds_its_session_even_if_the_parent_is_gone(server: LocalServer) -> None:
     parent = server.create()
     sent = {"text": "say one", "message_id": "child-of-a-gone-one", "parent": parent}
     first = server.post("/api/messages", sent, expect=202)
@@ -77,14 +77,14 @@ def test_children_stay_when_their_parent_ends_or_is_erased(server: LocalServer) 
     assert is_problem(server.http.post("/api/sessions", json={"parent": parent}), 404, "not_found")
 
 
-def test_a_fork_was_started_by_a_person(server: LocalServer) -> None:
+def test_a_fork_has_no_parent(server: LocalServer) -> None:
     child = server.create(parent=server.create())
     server.turn(child, "say one")
     assert server.post(f"/api/sessions/{child}/fork", expect=201)["parent"] is None
 
 
 @pytest.mark.smoke
-def test_a_parent_is_known_after_a_restart(make_server: Callable[..., LocalServer]) -> None:
+def test_the_parent_survives_a_restart(make_server: Callable[..., LocalServer]) -> None:
     server = make_server()
     parent = server.create()
     child = server.create(parent=parent)
@@ -94,7 +94,7 @@ def test_a_parent_is_known_after_a_restart(make_server: Callable[..., LocalServe
     assert children(server, parent) == [child]
 
 
-def test_a_session_may_be_taken_in_before_its_parent(server: LocalServer) -> None:
+def test_a_session_can_be_imported_before_its_parent(server: LocalServer) -> None:
     assert take_in(server, body("young", parent="old"))["parent"] == "old"
     assert take_in(server, body("old"))["parent"] is None
     assert children(server, "old") == ["young"]
@@ -102,7 +102,7 @@ def test_a_session_may_be_taken_in_before_its_parent(server: LocalServer) -> Non
 
 
 @pytest.mark.parametrize("parent", ["\ud800", "s\x00", "../s", "", 7])
-def test_what_is_no_name_is_no_parent(server: LocalServer, parent: Any) -> None:
+def test_an_invalid_parent_id_is_refused(server: LocalServer, parent: Any) -> None:
     refused = server.http.post("/api/sessions", content=json.dumps({"parent": parent}))
     assert refused.status_code in (400, 404), refused.text
     refused = server.http.post("/api/import", content=json.dumps(body("stranger", parent=parent)))

@@ -1,5 +1,5 @@
-"""What a request names and does not get is refused with a sentence: a filter value that does not exist, and a field
-that Perdure knows but can't set there. A field that nobody knows is ignored: newer clients can be understood."""
+"""Refused with a hint: unknown filter values, and known fields that the request can't set. Unknown fields are ignored,
+so new clients work with old servers."""
 
 from pathlib import Path
 from typing import Any
@@ -74,12 +74,12 @@ IN_THE_FILE = "perdure.toml"
         ("resume", "never", IN_THE_FILE),
         ("runner_mode", "resume", IN_THE_FILE),
         ("options", {"skip_permissions": True}, IN_THE_FILE),
-        ("id", "another", "made from the name"),
-        ("active_session_id", "another", "used last"),
-        ("activeSessionId", "another", "used last"),
+        ("id", "another", "derived from the name"),
+        ("active_session_id", "another", "most recently active"),
+        ("activeSessionId", "another", "most recently active"),
     ],
 )
-def test_what_a_project_can_not_be_given_here_is_refused(
+def test_fields_of_a_project_that_cannot_be_set_are_refused(
     server: LocalServer, tmp_path: Path, field: str, value: Any, words: str
 ) -> None:
     team = TeamHQ(server, tmp_path / "site")
@@ -97,7 +97,7 @@ def test_what_a_project_can_not_be_given_here_is_refused(
     assert len(server.get("/api/projects")["projects"]) == known
 
 
-def test_a_project_may_be_sent_back_as_it_was_shown(server: LocalServer, tmp_path: Path) -> None:
+def test_a_project_can_be_sent_back_as_received(server: LocalServer, tmp_path: Path) -> None:
     team = TeamHQ(server, tmp_path / "site")
     session = team.started("say one")
     path = f"/api/projects/{team.project}"
@@ -115,14 +115,14 @@ def test_a_project_may_be_sent_back_as_it_was_shown(server: LocalServer, tmp_pat
         ("mode", "auto", "/config"),
         ("config", {"effort": "high"}, "/config"),
         ("agent", "rehearsal-stream", "next message"),
-        ("project", "site", "when the session is made"),
-        ("workdir", "/", "when the session is made"),
-        ("parent", "s_1", "when the session is made"),
-        ("limits", {"idle_timeout_s": 5}, "when the session is made"),
+        ("project", "site", "when the session is created"),
+        ("workdir", "/", "when the session is created"),
+        ("parent", "s_1", "when the session is created"),
+        ("limits", {"idle_timeout_s": 5}, "when the session is created"),
         ("permissions", [{"tool": "*", "action": "allow"}], "project"),
     ],
 )
-def test_what_can_not_be_changed_of_a_session_is_refused(
+def test_fields_of_a_session_that_cannot_be_changed_are_refused(
     server: LocalServer, field: str, value: Any, words: str
 ) -> None:
     session = server.create()
@@ -133,7 +133,7 @@ def test_what_can_not_be_changed_of_a_session_is_refused(
     assert server.session(session)["title"] == ""
 
 
-def test_a_session_may_be_sent_back_as_it_was_shown(server: LocalServer) -> None:
+def test_a_session_can_be_sent_back_as_received(server: LocalServer) -> None:
     session = server.create(title="old", labels=["one"])
     path = f"/api/sessions/{session}"
     answer = server.http.patch(path, json={**server.session(session), "title": "new"})
@@ -150,7 +150,7 @@ def test_a_session_may_be_sent_back_as_it_was_shown(server: LocalServer) -> None
         ("archived", True, "PATCH"),
     ],
 )
-def test_what_a_new_session_can_not_be_given_is_refused(
+def test_fields_that_a_new_session_cannot_have_are_refused(
     server: LocalServer, path: str, field: str, value: Any, words: str
 ) -> None:
     known = len(server.get("/api/sessions?limit=1000")["sessions"])
@@ -160,28 +160,28 @@ def test_what_a_new_session_can_not_be_given_is_refused(
     assert len(server.get("/api/sessions?limit=1000")["sessions"]) == known
 
 
-def test_a_session_may_be_sent_back_after_its_turn_has_ended(server: LocalServer) -> None:
+def test_a_session_can_be_sent_back_after_its_turn_has_ended(server: LocalServer) -> None:
     session = server.create()
     before = {**server.session(session), "state": "processing", "title": "Changed"}
     assert server.http.patch(f"/api/sessions/{session}", json=before).json()["title"] == "Changed"
 
 
 @pytest.mark.parametrize("value", [b'"\xff"', b"1e999", b'{"a": "\xff"}'])
-def test_a_value_that_nobody_reads_is_never_taken_for_damage(server: LocalServer, value: bytes) -> None:
+def test_a_malformed_value_in_an_unknown_field_is_never_an_internal_error(server: LocalServer, value: bytes) -> None:
     body = b'{"title": "a", "note": ' + value + b"}"
     answer = server.http.post("/api/sessions", content=body, headers={"content-type": "application/json"})
     assert answer.status_code in (201, 400), answer.text
 
 
-def test_a_field_that_nobody_knows_is_ignored(server: LocalServer, tmp_path: Path) -> None:
+def test_an_unknown_field_is_ignored(server: LocalServer, tmp_path: Path) -> None:
     project = server.post("/api/projects", {"name": "new", "path": str(tmp_path), "unknown": 1}, expect=201)
     assert server.http.patch(f"/api/projects/{project['id']}", json={"unknown": 1}).status_code == 200
     session = server.create(unknown=1)
     assert server.http.patch(f"/api/sessions/{session}", json={"unknown": 1}).status_code == 200
 
 
-def test_a_limit_that_nobody_knows_is_refused(server: LocalServer, tmp_path: Path) -> None:
-    """With a misspelt one the sender would believe that it is in force."""
+def test_an_unknown_limit_is_refused(server: LocalServer, tmp_path: Path) -> None:
+    """Otherwise the sender of a misspelt limit would believe that it applies."""
     project = server.post("/api/projects", {"name": "new", "path": str(tmp_path)}, expect=201)
     limits = {"turn_timeout_s": 9, "turn_timeout": 9}
     for method, path, body in (
@@ -192,7 +192,7 @@ def test_a_limit_that_nobody_knows_is_refused(server: LocalServer, tmp_path: Pat
     ):
         answer = server.http.request(method, path, json={**body, "limits": limits})
         assert is_problem(answer, 400, "invalid"), path
-        assert "there is no limits.turn_timeout." in answer.json()["error"]
+        assert "unknown field limits.turn_timeout." in answer.json()["error"]
     assert server.get(f"/api/projects/{project['id']}") == project
 
 
@@ -201,6 +201,6 @@ def test_a_limit_that_nobody_knows_is_refused(server: LocalServer, tmp_path: Pat
     [({"title": 7}, ["title"]), ({"limits": {"silence_s": "x"}}, ["limits.silence_s"]), ([], None), (7, None)],
     ids=str,
 )
-def test_a_refusal_names_the_fields_that_it_is_about(server: LocalServer, body: Any, fields: Any) -> None:
+def test_a_refusal_names_the_affected_fields(server: LocalServer, body: Any, fields: Any) -> None:
     answer = server.http.post("/api/sessions", json=body)
     assert is_problem(answer, 400, "invalid") and answer.json().get("fields") == fields

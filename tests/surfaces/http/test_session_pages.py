@@ -1,4 +1,4 @@
-"""GET of a session shows a page of its turns: bounded however long the session is, and all turns over the pages."""
+"""GET of a session returns a page of its turns. A page has a limited size, and the pages have all turns."""
 
 from itertools import chain
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from perdure.core.view import PAGE_TURNS
-from perdure.surfaces.http.shapes import Session
+from perdure.surfaces.http.sessions import Session
 from tests.surfaces.http.local import LocalServer
 from tests.surfaces.http.test_access import is_problem
 from tests.surfaces.http.test_contract import fits
@@ -46,7 +46,7 @@ def pages(server: LocalServer, session: str, limit: int) -> list[list[int]]:
 
 
 @pytest.mark.smoke
-def test_a_long_session_is_shown_with_its_newest_turns_and_the_others_follow(server: LocalServer) -> None:
+def test_a_long_session_is_shown_with_its_newest_turns_and_the_others_on_further_pages(server: LocalServer) -> None:
     made = take_in(server, body("long", events(TURNS)))
     assert numbers(made) == list(range(TURNS - PAGE_TURNS + 1, TURNS + 1))
     assert made["turn_count"] == TURNS
@@ -72,7 +72,7 @@ def test_pages_have_each_visible_turn_once(server: LocalServer) -> None:
         assert all(len(page) == limit for page in found[:-1])
 
 
-def test_the_running_turn_is_on_the_first_page_alone(server: LocalServer) -> None:
+def test_the_running_turn_is_only_on_the_first_page(server: LocalServer) -> None:
     take_in(server, body("busy", events(4)))
     server.post("/api/sessions/busy/messages", {"text": "hang"}, expect=202)
     assert pages(server, "busy", 2) == [[4, 5], [2, 3], [1]]
@@ -88,7 +88,7 @@ def test_a_session_without_turns_has_one_page(server: LocalServer) -> None:
 @pytest.mark.parametrize(
     "query", ["limit=0", "limit=1001", "limit=x", "cursor=x", "cursor=-1", "cursor=", "cursor=1e5"]
 )
-def test_what_is_no_page_is_refused(server: LocalServer, query: str) -> None:
+def test_an_invalid_page_is_refused(server: LocalServer, query: str) -> None:
     is_problem(server.http.get(f"/api/sessions/{server.create()}?{query}"), 400, "invalid")
 
 

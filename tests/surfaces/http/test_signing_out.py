@@ -1,4 +1,4 @@
-"""Signing out: nobody goes on watching by a sign-in that has ended, whichever stream they opened."""
+"""Signing out ends every stream that was opened with the sign-in."""
 
 import contextlib
 import time
@@ -53,13 +53,13 @@ def diane_prompt(server: LocalServer, browser: Browser) -> Iterator[httpx2.Respo
     session = server.post(sessions, {}, expect=201)["session_id"]
     with browser.stream("POST", f"{sessions}/{session}/prompt?stream=true", json={"prompt": LONG}) as answer:
         yield answer
-    # Nobody watches it now; it goes on all the same, until it is cancelled.
+    # The turn continues without a viewer until it is cancelled.
     server.wait(session, lambda found: found["state"] == "processing")
     server.post(f"{sessions}/{session}/cancel", expect=200)
 
 
 def ends(pieces: Iterator[bytes]) -> None:
-    """Until the server closes the stream, which must be soon: signs of life come all the time."""
+    """Read until the server closes the stream. That must happen soon, although heartbeats keep arriving."""
     deadline = time.monotonic() + CLOSED_WITHIN_S
     for _ in pieces:
         assert time.monotonic() < deadline, "the stream goes on"
@@ -70,7 +70,7 @@ Opened = Callable[[LocalServer, Browser], contextlib.AbstractContextManager[http
 
 
 @pytest.mark.parametrize("opened", STREAMS)
-def test_a_browser_that_is_signed_out_watches_no_longer(both: LocalServer, opened: Opened) -> None:
+def test_signing_out_a_browser_ends_its_streams(both: LocalServer, opened: Opened) -> None:
     with (
         signed_in(both) as browser,
         signed_in(both) as other,
@@ -82,12 +82,12 @@ def test_a_browser_that_is_signed_out_watches_no_longer(both: LocalServer, opene
         next(pieces)
         both.http.delete(f"/api/logins/{browser.login_id()}").raise_for_status()
         ends(pieces)
-        # Another sign-in goes on watching.
+        # The stream of another sign-in stays open.
         assert next(kept.iter_bytes())
 
 
 @pytest.mark.parametrize("opened", STREAMS)
-def test_a_browser_that_signs_itself_out_watches_no_longer(server: LocalServer, opened: Opened) -> None:
+def test_a_browser_that_signs_out_loses_its_streams(server: LocalServer, opened: Opened) -> None:
     with signed_in(server) as browser, opened(server, browser) as watched:
         pieces = watched.iter_bytes()
         next(pieces)
@@ -95,8 +95,8 @@ def test_a_browser_that_signs_itself_out_watches_no_longer(server: LocalServer, 
         ends(pieces)
 
 
-def test_every_stream_that_there_is_is_tried_here() -> None:
-    """A stream that is added to the table of endpoints is added here, too."""
+def test_these_tests_cover_every_stream() -> None:
+    """If you add a stream to the table of endpoints, add it to STREAMS too."""
     serving = {
         endpoint.handler.__name__
         for endpoint in ENDPOINTS
@@ -106,7 +106,7 @@ def test_every_stream_that_there_is_is_tried_here() -> None:
     assert serving <= {"many_events", *(opened.__name__ for opened in STREAMS)}
 
 
-def test_whoever_came_with_the_token_goes_on_watching(server: LocalServer) -> None:
+def test_streams_opened_with_the_token_stay_open(server: LocalServer) -> None:
     session = server.create()
     with signed_in(server) as browser, server.watch(session) as stream:
         server.http.delete(f"/api/logins/{browser.login_id()}").raise_for_status()
@@ -114,8 +114,8 @@ def test_whoever_came_with_the_token_goes_on_watching(server: LocalServer) -> No
         assert stream.until("turn_end")
 
 
-def test_a_sign_in_beside_another_kind_of_authorization_is_signed_out_too(server: LocalServer) -> None:
-    """As behind a proxy that asks for a password of its own."""
+def test_a_sign_in_sent_with_other_authorization_is_signed_out_too(server: LocalServer) -> None:
+    """For example behind a proxy with its own password."""
     with signed_in(server) as browser:
         browser.headers["authorization"] = "Basic cGVyc29uOnBhc3N3b3Jk"
         with all_events(server, browser) as watched:
@@ -124,7 +124,7 @@ def test_a_sign_in_beside_another_kind_of_authorization_is_signed_out_too(server
             ends(watched.iter_bytes())
 
 
-def test_a_sign_in_that_runs_out_ends_its_streams(make_server: Callable[..., LocalServer]) -> None:
+def test_an_expired_sign_in_ends_its_streams(make_server: Callable[..., LocalServer]) -> None:
     server = make_server(heartbeat_s=0.1)
     access = server.server.access
     with signed_in(server) as browser, all_events(server, browser) as watched:

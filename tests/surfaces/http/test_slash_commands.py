@@ -1,4 +1,4 @@
-"""An agent's slash commands over HTTP: sent as they are, or refused with a sentence where a replay would hide them."""
+"""An agent's slash commands over HTTP: sent unchanged, or refused with advice if a replay would hide them."""
 
 from typing import Any
 
@@ -29,13 +29,13 @@ def test_a_command_reaches_an_agent_that_holds_the_conversation(server: LocalSer
     assert start["slash_command"] == "compact"
 
 
-def test_a_command_may_begin_a_session(server: LocalServer) -> None:
+def test_a_command_can_start_a_session(server: LocalServer) -> None:
     created = server.create(agent="rehearsal")
     server.turn(created, "/status")
     assert server.text(created, 1) == "The rehearsal agent works with model rehearsal-1 in mode ask."
 
 
-def test_a_command_behind_a_replay_is_refused_and_nothing_is_kept_of_it(server: LocalServer, session: str) -> None:
+def test_a_command_that_would_follow_a_replay_is_refused_and_not_stored(server: LocalServer, session: str) -> None:
     before = len(server.log(session))
     answer = post(server, session, "/compact", fresh=True)
     assert (answer.status_code, answer.json()["code"]) == (409, "conflict")
@@ -47,7 +47,7 @@ def test_a_command_behind_a_replay_is_refused_and_nothing_is_kept_of_it(server: 
     assert server.text(session, 3).startswith("Compacted")
 
 
-def test_text_that_is_no_command_stays_text(server: LocalServer, session: str) -> None:
+def test_text_that_looks_like_a_command_stays_text(server: LocalServer, session: str) -> None:
     server.turn(session, "/etc is full\nrecall", fresh=True)
     assert '"/etc is full\\nrecall"' in server.text(session, 2)
 
@@ -60,7 +60,7 @@ def test_a_retry_of_a_command_is_refused_and_the_turn_stays(server: LocalServer,
     assert [turn["turn"] for turn in server.session(session)["turns"]] == [1, 2]
 
 
-def test_a_message_that_was_edited_into_a_command_is_not_retried_as_text(server: LocalServer, session: str) -> None:
+def test_a_message_edited_into_a_command_is_not_retried_as_text(server: LocalServer, session: str) -> None:
     server.turn(session, "say more")
     message = server.session(session)["turns"][1]["message_id"]
     path = f"/api/sessions/{session}/messages/{message}"
@@ -88,7 +88,7 @@ def test_a_fork_knows_the_commands_of_its_agent_before_it_has_run(server: LocalS
     assert post(server, fork, "/etc is full").status_code == 202
 
 
-def test_an_agent_says_which_commands_it_offered_last(server: LocalServer, session: str) -> None:
+def test_an_agent_lists_the_commands_that_it_last_offered(server: LocalServer, session: str) -> None:
     offered = server.get("/api/agents/rehearsal")["commands"]
     assert [command["name"] for command in offered] == ["compact", "status"]
     assert all(command["description"] for command in offered)

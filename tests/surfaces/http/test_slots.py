@@ -1,5 +1,5 @@
-"""Slots: how many agents may run, for the server and for a project, and what happens when none is free. What becomes of
-a message that waits is in test_waiting_to_begin.py."""
+"""Slots: how many agents may run, per server and per project, and what happens when none is free. For messages that
+wait, see test_waiting_to_begin.py."""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +16,7 @@ REFUSE = {"when_full": "refuse"}
 
 
 @pytest.mark.smoke
-def test_three_turns_run_at_once_and_a_fourth_is_refused_if_its_sender_wants_that(make_server: Make) -> None:
+def test_three_turns_run_concurrently_and_a_fourth_is_refused_on_request(make_server: Make) -> None:
     server = make_server(slots=3, project_slots=1)
     sessions = [server.create() for _ in range(4)]
     for session in sessions[:3]:
@@ -24,7 +24,7 @@ def test_three_turns_run_at_once_and_a_fourth_is_refused_if_its_sender_wants_tha
     refused = server.http.post(f"/api/sessions/{sessions[3]}/messages", json={"text": "say x", **REFUSE})
     assert is_problem(refused, 409, "slots_full")
     told = refused.json()
-    assert told["detail"].startswith("The server runs as many turns as it may (slots = 3): ")
+    assert told["detail"].startswith("All slots of the server are taken (slots = 3): ")
     assert all(f'"hang" ({session})' in told["detail"] for session in sessions[:3])
     assert set(told["taken_by"]) == set(sessions[:3])
     assert is_problem(server.http.post("/api/messages", json={"text": "say x", **REFUSE}), 409, "slots_full")
@@ -34,22 +34,26 @@ def test_three_turns_run_at_once_and_a_fourth_is_refused_if_its_sender_wants_tha
     assert server.turn(sessions[3], "say x")["stop_reason"] == "end_turn"
 
 
-def test_a_session_is_made_without_a_slot_while_it_has_no_message(make_server: Make) -> None:
+def test_a_session_without_a_message_needs_no_slot(make_server: Make) -> None:
     server = make_server(slots=1, project_slots=1)
     server.send(server.create(), "hang")
     waiting = server.create(agent="rehearsal-stream")
-    # Its process, which would be started ahead, has no place either.
+    # There is no slot for a prewarmed process either.
     assert server.session(waiting)["attached"] == "suspended"
     assert is_problem(server.http.post("/api/sessions", json={"message": "say x", **REFUSE}), 409, "slots_full")
 
 
-def test_sessions_without_a_project_share_a_directory_and_no_slot(make_server: Make, tmp_path: Path) -> None:
+def test_sessions_without_a_project_can_share_a_directory_without_sharing_slots(
+    make_server: Make, tmp_path: Path
+) -> None:
     server = make_server(slots=0, project_slots=1)
     for _ in range(2):
         server.send(server.create(workdir=str(tmp_path)), "hang")
 
 
-def test_a_turn_that_waits_for_a_person_holds_no_slot_and_goes_on_at_once_when_answered(make_server: Make) -> None:
+def test_a_turn_that_waits_for_a_person_holds_no_slot_and_continues_immediately_when_answered(
+    make_server: Make,
+) -> None:
     server = make_server(slots=1, project_slots=0)
     asks, works, late = server.create(), server.create(), server.create()
     server.send(asks, "permit Deploy\nhang")
@@ -73,7 +77,7 @@ def test_a_turn_that_waits_for_a_person_holds_no_slot_and_goes_on_at_once_when_a
     assert server.turn(late, "say late")["stop_reason"] == "end_turn"
 
 
-def test_a_queued_message_waits_while_more_turns_run_than_there_are_slots(make_server: Make) -> None:
+def test_a_queued_message_waits_while_more_turns_run_than_slots_exist(make_server: Make) -> None:
     server = make_server(slots=1, project_slots=0)
     asks, works = server.create(), server.create()
     server.send(asks, "permit Deploy\nhang")
@@ -108,15 +112,15 @@ def test_a_project_runs_one_turn_at_a_time(make_server: Make, tmp_path: Path) ->
     refused = server.http.post(f"/api/sessions/{second}/messages", json={"text": "say x", **REFUSE})
     assert is_problem(refused, 409, "slots_full")
     assert refused.json()["detail"] == (
-        f'The project site runs as many turns as it may (project_slots = 1): "hang" ({first}). '
-        "Wait for one to end, abort one, or raise project_slots in perdure.toml."
+        f'All slots of the project site are taken (project_slots = 1): "hang" ({first}). '
+        "Wait for a turn to end, abort one, or raise project_slots in perdure.toml."
     )
     assert server.turn(server.create(), "say elsewhere")["stop_reason"] == "end_turn"
     by_directory = server.create(workdir=str(tmp_path))
     assert server.turn(by_directory, "say own project")["stop_reason"] == "end_turn"
 
 
-def test_idle_sessions_may_count(make_server: Make) -> None:
+def test_idle_sessions_can_count_against_the_slots(make_server: Make) -> None:
     server = make_server(slots=2, project_slots=0, limits={"count_idle": True})
     first = server.create()
     server.create()
@@ -125,7 +129,7 @@ def test_idle_sessions_may_count(make_server: Make) -> None:
     server.create()
 
 
-def test_a_new_session_may_replace_the_old_one(make_server: Make) -> None:
+def test_a_new_session_can_replace_the_old_one(make_server: Make) -> None:
     server = make_server(slots=1, project_slots=0, limits={"on_full": "replace"})
     first = server.create()
     server.send(first, "say partial\npermit Deploy")
@@ -141,8 +145,8 @@ def test_a_new_session_may_replace_the_old_one(make_server: Make) -> None:
     assert server.text(second, 1) == "new"
 
 
-def test_with_replace_alone_there_is_one_session_and_a_new_one_ends_it(make_server: Make) -> None:
-    """As SDC-5 and SDC-6 say: whether it runs, waits for a person or is idle, and with no other setting."""
+def test_with_only_replace_set_a_new_session_ends_the_previous_one(make_server: Make) -> None:
+    """As SDC-5 and SDC-6 require: whether it runs, waits for a person or is idle, and without other settings."""
     server = make_server(slots=None, project_slots=1, limits={"on_full": "replace"})
     idle = server.create()
     server.turn(idle, "say one")
@@ -154,7 +158,7 @@ def test_with_replace_alone_there_is_one_session_and_a_new_one_ends_it(make_serv
     assert {
         event["reason"] for one in (idle, works, asks) for event in server.log(one) if event["type"] == "session_end"
     } == {"replaced"}
-    # Its own further turns replace nothing.
+    # Further turns of the session itself replace nothing.
     server.turn(unused, "say two")
     assert server.turn(unused, "say three")["stop_reason"] == "end_turn"
 
@@ -167,7 +171,7 @@ def test_a_project_that_replaces_ends_only_its_own_sessions(make_server: Make, t
     assert [server.session(one)["status"] for one in (outside, first)] == ["running", "stopped"]
 
 
-def test_a_project_that_replaces_is_not_refused_for_the_session_that_it_replaces(
+def test_a_project_that_replaces_is_not_blocked_by_the_session_that_it_replaces(
     make_server: Make, tmp_path: Path
 ) -> None:
     site = {"path": str(tmp_path), "limits": {"on_full": "replace"}}
@@ -188,7 +192,7 @@ def test_a_new_session_that_is_refused_replaces_nothing(make_server: Make, tmp_p
     assert server.session(idle)["status"] == "running"
 
 
-def test_of_sessions_that_are_made_at_once_with_replace_only_one_is_left(make_server: Make) -> None:
+def test_only_one_of_several_concurrently_created_sessions_remains_with_replace(make_server: Make) -> None:
     server = make_server(slots=None, project_slots=0, limits={"on_full": "replace"})
     with ThreadPoolExecutor(6) as pool:
         made = list(pool.map(lambda _: server.create(message="hang"), range(6)))
@@ -196,9 +200,7 @@ def test_of_sessions_that_are_made_at_once_with_replace_only_one_is_left(make_se
     assert sorted(statuses) == ["running", *["stopped"] * 5]
 
 
-def test_of_turns_that_are_asked_for_at_once_only_as_many_begin_as_there_are_slots(
-    make_server: Make, tmp_path: Path
-) -> None:
+def test_only_as_many_concurrent_turns_start_as_there_are_slots(make_server: Make, tmp_path: Path) -> None:
     server = make_server(slots=0, project_slots=1, projects={"site": {"path": str(tmp_path)}})
     body = {"project": "site", "message": "hang", **REFUSE}
     with ThreadPoolExecutor(4) as pool:

@@ -1,4 +1,4 @@
-"""A viewer that does not read costs nobody anything: others go on, its memory is bounded, and it can catch up."""
+"""A viewer that does not read delays no one else, uses a limited amount of memory, and can catch up."""
 
 from collections.abc import Callable
 from contextlib import closing
@@ -13,11 +13,11 @@ from tests.surfaces.http.local import PATHS, LocalServer
 from tests.surfaces.http.reading import Reading, connect, receive_until, whole_frames
 
 FLOOD = "\n".join(["big 60000\nsleep 0.01"] * 150)
-"""More than the buffers between a server and a viewer hold."""
+"""More than fits into the buffers between a server and a viewer."""
 
 
 def gathered(server: LocalServer, session: str) -> int:
-    """The most that the server holds for one viewer of this session."""
+    """The largest number of bytes that the server buffers for a viewer of this session."""
 
     viewers = server.viewers(session)
 
@@ -29,7 +29,7 @@ def gathered(server: LocalServer, session: str) -> int:
 
 
 @pytest.mark.full
-def test_a_viewer_that_never_reads_slows_nobody_and_later_catches_up_by_a_snapshot(both: LocalServer) -> None:
+def test_a_viewer_that_never_reads_delays_no_other_and_later_catches_up_with_a_snapshot(both: LocalServer) -> None:
     session = both.create()
     slow = connect(both, f"/api/sessions/{session}/events", receive_buffer=4096)
     quick = Reading()
@@ -60,7 +60,7 @@ def test_a_viewer_that_never_reads_slows_nobody_and_later_catches_up_by_a_snapsh
 
 @pytest.mark.parametrize("path", list(PATHS))
 @pytest.mark.full
-def test_a_server_stops_though_a_viewer_does_not_read(make_server: Callable[..., LocalServer], path: str) -> None:
+def test_a_server_stops_even_if_a_viewer_does_not_read(make_server: Callable[..., LocalServer], path: str) -> None:
     server = make_server(path)
     session = server.create()
     with closing(connect(server, f"/api/sessions/{session}/events", receive_buffer=4096)):
@@ -75,7 +75,7 @@ def allow_all(server: LiveServer, session: str) -> None:
 
 
 @pytest.mark.full
-def test_what_a_viewer_saw_before_the_server_was_killed_is_never_lost(tmp_path: Path) -> None:
+def test_events_seen_before_the_server_was_killed_are_never_lost(tmp_path: Path) -> None:
     server = LiveServer(tmp_path / "data", "[server]\nslots = 0\nproject_slots = 0\n").start()
     try:
         session = server.create()
@@ -88,7 +88,7 @@ def test_what_a_viewer_saw_before_the_server_was_killed_is_never_lost(tmp_path: 
                 for frame in stream.frames():
                     reading.take(frame)
                     position = frame[0]
-                    # While it asks, at the latest: on a busy machine many words come at once.
+                    # At the latest while a prompt is open: on a busy machine, many words arrive at the same time.
                     if (len(reading.text) >= goal and kills < 3) or (frame[1] == "pending_prompt" and not kills):
                         server.kill()
                         break

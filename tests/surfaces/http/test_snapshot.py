@@ -1,9 +1,11 @@
-"""What a snapshot holds: everything that a page needs to begin, as the events up to its number say it."""
+"""A snapshot has everything that a page needs to start, consistent with the events up to its number."""
 
 import msgspec
 
 from perdure.core.view import LIVE_TEXT_CHARS
-from perdure.surfaces.http import shapes
+from perdure.surfaces.http.messages import Queue
+from perdure.surfaces.http.prompts import Prompts
+from perdure.surfaces.http.sessions import Session
 from tests.harness import eventually
 from tests.surfaces.http.local import LocalServer
 
@@ -38,11 +40,11 @@ def test_a_new_session_has_an_empty_snapshot(server: LocalServer) -> None:
     assert set(data) >= FIELDS
     assert (data["turn"], data["text"], data["text_offset"], data["visible_turns"]) == (None, "", 0, [])
     assert data["parts"] == data["tools"] == data["pending_prompts"] == data["queue"] == []
-    shown = msgspec.convert(data["session"], shapes.Session)
+    shown = msgspec.convert(data["session"], Session)
     assert (shown.id, shown.title, shown.turns) == (session, "mine", [])
 
 
-def test_a_snapshot_in_the_middle_holds_text_tools_prompts_and_queue(server: LocalServer) -> None:
+def test_a_snapshot_during_a_turn_has_text_tools_prompts_and_queue(server: LocalServer) -> None:
     session = server.create()
     server.turn(session, "say before")
     server.send(session, "say beginning\ntool Bash ls\nsay middle\npermit Deploy\nsay end")
@@ -56,20 +58,20 @@ def test_a_snapshot_in_the_middle_holds_text_tools_prompts_and_queue(server: Loc
     assert data["turn"] == 2
     assert data["pending_prompts"] == [prompt]
     assert [(entry["message_id"], entry["text"]) for entry in data["queue"]] == [("later", "say later")]  # type: ignore[attr-defined]
-    msgspec.convert({"queue": data["queue"]}, shapes.Queue)
-    msgspec.convert({"prompts": data["pending_prompts"]}, shapes.Prompts)
+    msgspec.convert({"queue": data["queue"]}, Queue)
+    msgspec.convert({"prompts": data["pending_prompts"]}, Prompts)
     tools = data["tools"]
     assert isinstance(tools, list)
     assert all(set(tool) == TOOL_FIELDS for tool in tools)
     assert tools[0]["name"] == "Bash" and tools[0]["status"] == "completed"
-    shown = msgspec.convert(data["session"], shapes.Session)
+    shown = msgspec.convert(data["session"], Session)
     assert (shown.state, shown.turn_count, shown.pending_prompts, shown.queue_length) == ("processing", 2, 1, 1)
     assert [turn.turn for turn in shown.turns] == [1, 2]
     assert shown.turns[1].stop_reason is None
     server.post(f"/api/sessions/{session}/stop")
 
 
-def test_the_parts_of_a_snapshot_are_those_of_the_transcript(server: LocalServer) -> None:
+def test_the_parts_of_a_snapshot_match_the_transcript(server: LocalServer) -> None:
     session = server.create()
     server.turn(session, "think hm\nsay one\nplan a; b\ntool Bash ls\nedit notes.txt\nsay two")
     data = snapshot(server, session)
@@ -77,7 +79,7 @@ def test_the_parts_of_a_snapshot_are_those_of_the_transcript(server: LocalServer
     assert data["text"] == server.text(session, 1)
 
 
-def test_a_very_long_turn_is_shown_by_its_last_part(server: LocalServer) -> None:
+def test_a_snapshot_of_a_very_long_turn_has_only_its_last_part(server: LocalServer) -> None:
     session = server.create()
     server.turn(session, "\n".join(f"say {n}\nbig 90000" for n in range(9)))
     data = snapshot(server, session)
@@ -96,6 +98,6 @@ def test_a_snapshot_after_a_reload_is_the_same(server: LocalServer) -> None:
     eventually(lambda: server.ask(lambda: session not in server.server.engine.runners), "the agent is gone")
     before = snapshot(server, session)
     server.compacted()
-    server.let_go(session)
+    server.evict(session)
     after = snapshot(server, session)
     assert {**after, "at": ""} == {**before, "at": ""}

@@ -1,4 +1,4 @@
-"""A store that is full or locked: what was asked is refused with a sentence, is not half done, and works afterwards."""
+"""A full or locked store: requests are refused with a message, change nothing partially, and work afterwards."""
 
 import contextlib
 import sqlite3
@@ -19,7 +19,7 @@ LOCK_TIMEOUT_S = 0.05
 
 @contextlib.contextmanager
 def locked(server: LocalServer) -> Iterator[None]:
-    """While another program writes into the database."""
+    """Another program holds the write lock of the database."""
     with contextlib.closing(sqlite3.connect(server.data / "perdure.db", isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         yield
@@ -28,7 +28,7 @@ def locked(server: LocalServer) -> Iterator[None]:
 
 @contextlib.contextmanager
 def full(server: LocalServer) -> Iterator[None]:
-    """While the database can't grow."""
+    """The database can't grow."""
     store = server.server.store
     assert isinstance(store, SqliteStore)
     server.run(bounded(store, 1))
@@ -37,7 +37,7 @@ def full(server: LocalServer) -> Iterator[None]:
 
 
 async def bounded(store: SqliteStore, pages: int) -> None:
-    """SQLite takes fewer pages than there are as: no more than these."""
+    """Limit the database to this many pages. If it is already larger, SQLite uses its current size as the limit."""
     await store._writer.submit(lambda connection: connection.execute(f"PRAGMA max_page_count = {pages}").fetchall())
 
 
@@ -53,11 +53,11 @@ def folders(server: LocalServer) -> set[str]:
 
 
 @pytest.mark.parametrize("trouble", [locked, full])
-def test_what_the_store_does_not_take_is_refused_as_not_available_now(
+def test_writes_that_the_store_rejects_are_refused_as_unavailable(
     hasty: LocalServer, tmp_path: Path, trouble: Callable[[LocalServer], contextlib.AbstractContextManager[None]]
 ) -> None:
     session = hasty.create()
-    # Larger than what fits into the pages that are there.
+    # Too large for the existing pages.
     large = "say " + "x" * 200_000
     project = {"name": "site", "path": str(tmp_path), "instructions": large}
     with trouble(hasty):
@@ -78,7 +78,7 @@ def test_what_the_store_does_not_take_is_refused_as_not_available_now(
     assert hasty.post("/api/messages", {"text": "say hi", "message_id": "m"}, expect=202)["turn"] == 1
 
 
-def test_a_sign_in_that_the_store_does_not_take_leaves_its_link_good(hasty: LocalServer) -> None:
+def test_a_sign_in_that_the_store_rejects_leaves_its_link_valid(hasty: LocalServer) -> None:
     code = new_code(hasty)
     with Browser(hasty) as browser:
         with locked(hasty):
@@ -90,7 +90,7 @@ def test_a_sign_in_that_the_store_does_not_take_leaves_its_link_good(hasty: Loca
         assert browser.post("/api/logout").status_code == 204
 
 
-# The folders that are made for sessions -----------------------------------------------------------------------------
+# Folders created for sessions ---------------------------------------------------------------------------------------
 
 
 def test_a_refused_session_leaves_no_folder(make_server: Make) -> None:
@@ -102,7 +102,7 @@ def test_a_refused_session_leaves_no_folder(make_server: Make) -> None:
     assert folders(server) == {busy}
 
 
-def test_a_purged_session_takes_its_own_folder_with_it_and_no_other(server: LocalServer, tmp_path: Path) -> None:
+def test_purging_a_session_deletes_its_own_folder_and_no_other(server: LocalServer, tmp_path: Path) -> None:
     given = server.create(workdir=str(tmp_path))
     own = server.create()
     server.turn(own, "edit notes.txt")
@@ -120,15 +120,15 @@ def test_a_purged_session_takes_its_own_folder_with_it_and_no_other(server: Loca
     assert server.session(guest)["workdir"] == str(folder)
 
 
-def test_a_folder_that_can_not_be_made_is_told_in_a_sentence(make_server: Make) -> None:
+def test_a_folder_that_cannot_be_created_is_reported(make_server: Make) -> None:
     server = make_server()
     (server.data / "workspaces").write_text("in the way")
     answer = server.http.post("/api/sessions", json={})
     assert is_problem(answer, 503, "unavailable")
-    assert "can't be made" in answer.json()["detail"]
+    assert "Can't create the session's workspace" in answer.json()["detail"]
 
 
-def test_attachments_count_as_part_of_a_message(make_server: Make) -> None:
+def test_attachments_count_toward_the_size_of_a_message(make_server: Make) -> None:
     server = make_server(max_message_bytes=10_000, max_attachment_bytes=5_000)
     session = server.create()
     attachments = [{"path": "/tmp/" + "x" * 9_000}]

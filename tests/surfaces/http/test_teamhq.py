@@ -1,4 +1,4 @@
-"""TeamHQ's sessions: each example, shape and sentence that a program made for TeamHQ relies on."""
+"""TeamHQ's sessions: every example, shape and message that a TeamHQ client relies on."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -52,7 +52,7 @@ def first_message(server: LiveServer, session: str) -> str:
 # Starting a session ---------------------------------------------------------------------------------------------------
 
 
-def test_a_session_that_is_started_without_a_body_begins_with_the_kickoff(team: TeamHQ) -> None:
+def test_a_session_started_without_a_body_begins_with_the_kickoff(team: TeamHQ) -> None:
     answer = team.server.http.post(team.sessions)
     assert answer.status_code == 201
     made = answer.json()
@@ -65,18 +65,18 @@ def test_a_session_that_is_started_without_a_body_begins_with_the_kickoff(team: 
     assert first_message(team.server, made["id"]) == f"say Kickoff of site in {path}: "
 
 
-def test_a_message_has_its_place_in_the_kickoff(team: TeamHQ) -> None:
+def test_a_message_is_inserted_into_the_kickoff(team: TeamHQ) -> None:
     session = team.start("  look at {path}  ")["id"]
     assert first_message(team.server, session).endswith(": look at {path}")
 
 
-def test_a_message_that_has_no_place_in_the_kickoff_is_the_first_message(server: LocalServer, tmp_path: Path) -> None:
+def test_a_message_replaces_a_kickoff_without_a_placeholder(server: LocalServer, tmp_path: Path) -> None:
     team = TeamHQ(server, tmp_path / "fixed", kickoff="say always the same")
     assert first_message(server, team.start("say mine")["id"]) == "say mine"
     assert first_message(server, team.start()["id"]) == "say always the same"
 
 
-def test_the_title_has_its_place_in_the_kickoff(server: LocalServer, tmp_path: Path) -> None:
+def test_the_title_is_inserted_into_the_kickoff(server: LocalServer, tmp_path: Path) -> None:
     team = TeamHQ(server, tmp_path / "titled", kickoff="say {title} {team}")
     session = team.start(title="Login page")["id"]
     assert first_message(server, session) == "say Login page {team}"
@@ -90,12 +90,12 @@ def test_a_session_of_a_project_without_a_kickoff_begins_with_a_message(plain: T
 
 
 @pytest.mark.parametrize("body", [{}, {"message": ""}, {"message": "  \n"}, {"message": 5}, {"message": "x" * 100_001}])
-def test_a_session_that_would_begin_with_nothing_is_refused(plain: TeamHQ, body: dict[str, Any]) -> None:
+def test_a_session_without_a_valid_first_message_is_refused(plain: TeamHQ, body: dict[str, Any]) -> None:
     assert is_problem(plain.server.http.post(plain.sessions, json=body), 400, "invalid")
     assert plain.all() == []
 
 
-def test_a_project_that_runs_a_turn_is_busy(make_server: Make, tmp_path: Path) -> None:
+def test_a_project_with_a_running_turn_is_busy(make_server: Make, tmp_path: Path) -> None:
     server = make_server(slots=3, project_slots=1)
     team = TeamHQ(server, tmp_path / "busy")
     idle = team.started("say first")
@@ -109,7 +109,7 @@ def test_a_project_that_runs_a_turn_is_busy(make_server: Make, tmp_path: Path) -
     )
 
 
-def test_a_server_that_runs_as_many_turns_as_it_may_says_so(make_server: Make, tmp_path: Path) -> None:
+def test_a_full_server_says_so(make_server: Make, tmp_path: Path) -> None:
     server = make_server(slots=1, project_slots=0)
     team = TeamHQ(server, tmp_path / "full")
     idle = team.started("say first")
@@ -120,7 +120,7 @@ def test_a_server_that_runs_as_many_turns_as_it_may_says_so(make_server: Make, t
     assert team.refused(idle, "message", {"message": "x"}) == (429, "Maximum concurrent sessions (1) reached")
 
 
-def test_idle_sessions_count_where_that_is_set(make_server: Make, tmp_path: Path) -> None:
+def test_idle_sessions_count_if_configured(make_server: Make, tmp_path: Path) -> None:
     server = make_server(slots=3, project_slots=1, limits={"count_idle": True})
     team = TeamHQ(server, tmp_path / "counted")
     first = team.started("say one")
@@ -147,7 +147,7 @@ def test_a_session_is_idle_between_turns_and_still_running(plain: TeamHQ) -> Non
 
 
 @pytest.mark.one_server
-def test_a_running_turn_tells_its_process(plain: TeamHQ) -> None:
+def test_a_running_turn_shows_its_process_id(plain: TeamHQ) -> None:
     session = plain.started("say hello")
     plain.message(session, "hang")
     shown = plain.get(session)
@@ -164,7 +164,7 @@ def test_sessions_are_listed_newest_first_and_only_those_of_the_project(plain: T
     assert plain.all() == [plain.get(second), plain.get(first)]
 
 
-def test_a_limit_cuts_off_the_oldest_sessions_however_lately_they_were_used(plain: TeamHQ) -> None:
+def test_a_limit_omits_the_oldest_sessions_however_recently_they_were_used(plain: TeamHQ) -> None:
     oldest, second, newest = (plain.started(f"say {number}") for number in range(3))
     plain.turn(oldest, "say used again")
     for limit, expected in ((1, [newest]), (2, [newest, second]), (5, [newest, second, oldest])):
@@ -197,7 +197,7 @@ def test_an_unknown_project_is_not_found(server: LocalServer) -> None:
         assert is_problem(answer, 404, "not_found") and answer.json()["error"] == "Project not found"
 
 
-def test_the_project_knows_its_active_session(plain: TeamHQ) -> None:
+def test_the_project_shows_its_active_session(plain: TeamHQ) -> None:
     session = plain.started("say hello")
     server = plain.server
 
@@ -213,7 +213,7 @@ def test_the_project_knows_its_active_session(plain: TeamHQ) -> None:
 # Messages -------------------------------------------------------------------------------------------------------------
 
 
-def test_a_further_message_is_accepted_at_once_and_its_text_is_trimmed(plain: TeamHQ) -> None:
+def test_a_further_message_is_accepted_immediately_and_its_text_is_trimmed(plain: TeamHQ) -> None:
     session = plain.started("say one")
     answer = plain.message(session, "  say two \n")
     assert answer == {"turnNumber": 2, "status": "processing", "state": "processing"}
@@ -236,7 +236,7 @@ def test_a_message_may_have_a_hundred_thousand_characters(plain: TeamHQ) -> None
     assert plain.message(session, "say " + "x" * 99_996)["turnNumber"] == 2
 
 
-def test_a_session_that_works_is_not_idle(plain: TeamHQ) -> None:
+def test_a_session_with_a_running_turn_is_not_idle(plain: TeamHQ) -> None:
     session = plain.start("hang")["id"]
     assert plain.refused(session, "message", {"message": "say x"}) == (409, "Session is not idle")
     assert is_problem(
@@ -267,17 +267,17 @@ def test_a_session_is_stopped(plain: TeamHQ, message: str) -> None:
     assert plain.refused(session, "message", {"message": "say x"}) == (409, "Session has been stopped")
 
 
-# The kickoff elsewhere ------------------------------------------------------------------------------------------------
+# The kickoff in Perdure's own API -------------------------------------------------------------------------------------
 
 
-def test_a_session_may_be_made_with_its_projects_kickoff_everywhere(team: TeamHQ) -> None:
+def test_perdures_own_api_can_create_a_session_with_its_projects_kickoff(team: TeamHQ) -> None:
     server = team.server
     made = server.create(project=team.project, kickoff=True, message="now")
     assert first_message(server, made).startswith("say Kickoff of site") and first_message(server, made).endswith("now")
     assert server.session(server.create(project=team.project))["turn_count"] == 0
 
 
-def test_a_message_to_a_new_session_may_be_its_projects_kickoff_and_is_taken_once(team: TeamHQ) -> None:
+def test_a_message_to_a_new_session_can_use_the_projects_kickoff_and_is_accepted_once(team: TeamHQ) -> None:
     server, body = team.server, {"project": team.project, "kickoff": True, "text": "now", "message_id": "kick-1"}
     sent = server.post("/api/messages", body, expect=202)
     assert first_message(server, sent["session_id"]).endswith(": now")
@@ -298,7 +298,7 @@ def test_a_message_to_a_new_session_may_be_its_projects_kickoff_and_is_taken_onc
         ("say fixed", {}, "needs a project"),
     ],
 )
-def test_a_kickoff_that_can_not_be_made_is_refused(
+def test_an_impossible_kickoff_is_refused(
     server: LocalServer, tmp_path: Path, kickoff: str | None, body: dict[str, Any], words: str
 ) -> None:
     team = TeamHQ(server, tmp_path / "asked", kickoff=kickoff)

@@ -1,4 +1,4 @@
-"""TeamHQ's event stream: everything is replayed, every number means the same for ever, nothing is missing or double."""
+"""TeamHQ's event stream: everything is replayed with stable event numbers, without gaps or duplicates."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -24,14 +24,14 @@ def team(both: LocalServer, tmp_path: Path) -> TeamHQ:
 
 
 def without_times(events: list[Json]) -> list[Json]:
-    """A joined event has the time of its last part."""
+    """Timestamps differ after compaction: a joined event has the time of its last part."""
     return [{key: value for key, value in event.items() if key != "timestamp"} for event in events]
 
 
-# What the seed shows --------------------------------------------------------------------------------------------------
+# Events and their data ------------------------------------------------------------------------------------------------
 
 
-def test_two_turns_are_told_in_teamhqs_words(team: TeamHQ) -> None:
+def test_two_turns_have_teamhqs_event_types(team: TeamHQ) -> None:
     session = team.started("say one")
     team.turn(session, "say " + "x" * 600)
     team.stop(session)
@@ -60,7 +60,7 @@ def test_two_turns_are_told_in_teamhqs_words(team: TeamHQ) -> None:
     assert events[-1]["data"] == {"message": "Session stopped by user"}
 
 
-def test_tools_are_told_with_their_name_and_output(team: TeamHQ) -> None:
+def test_tool_events_have_the_tools_name_and_output(team: TeamHQ) -> None:
     session = team.started("tool Bash ls -l")
     team.stop(session)
     events = team.events(session)
@@ -71,7 +71,7 @@ def test_tools_are_told_with_their_name_and_output(team: TeamHQ) -> None:
     assert result["tool"] == "Bash" and "ls -l" in result["output"] and result["truncated"] is False
 
 
-def test_a_turn_whose_agent_dies_is_told_as_failed(team: TeamHQ) -> None:
+def test_a_turn_whose_agent_dies_is_reported_as_failed(team: TeamHQ) -> None:
     session = team.started("crash 3")
     team.stop(session)
     events = team.events(session)
@@ -81,7 +81,7 @@ def test_a_turn_whose_agent_dies_is_told_as_failed(team: TeamHQ) -> None:
     assert (end["turnNumber"], end["exitCode"]) == (1, 3)
 
 
-def test_the_cost_of_a_turn_is_told_where_it_is_known() -> None:
+def test_the_cost_of_a_turn_is_included_if_known() -> None:
     event = {"type": "turn_end", "turn": 2, "exit_code": None, "stop_reason": "end_turn", "duration_ms": 5}
     assert told({**event, "cost_usd": 0.25}, "") == (
         "turn_end",
@@ -90,7 +90,7 @@ def test_the_cost_of_a_turn_is_told_where_it_is_known() -> None:
     assert told({**event, "cost_usd": None}, "") == ("turn_end", {"turnNumber": 2, "exitCode": 0, "durationMs": 5})
 
 
-def test_a_long_output_is_cut_for_viewers_and_whole_in_files() -> None:
+def test_a_long_output_is_truncated_for_viewers_but_not_in_files() -> None:
     output = "\n".join(str(number) for number in range(250))
     event = {"type": "tool_result", "tool_id": "t", "content": output}
     found = told(event, "Bash")
@@ -108,20 +108,20 @@ def test_a_long_output_is_cut_for_viewers_and_whole_in_files() -> None:
         ("failed", "error", "Session failed"),
     ],
 )
-def test_the_end_of_a_session_is_told(status: str, kind: str, message: str) -> None:
+def test_the_end_of_a_session_is_reported(status: str, kind: str, message: str) -> None:
     assert told({"type": "session_end", "status": status, "reason": "stopped"}, "") == (kind, {"message": message})
 
 
-def test_a_history_that_was_changed_is_told(team: TeamHQ) -> None:
+def test_a_change_of_the_history_is_reported(team: TeamHQ) -> None:
     session = team.started("say one")
     team.turn(session, "say two")
     team.server.post(f"/api/sessions/{session}/rewind", {"turn": 2}, expect=200)
     assert team.get(session)["turnCount"] == 1
     team.stop(session)
-    assert {"message": "Turn 2 was taken back"} in [event["data"] for event in team.events(session)]
+    assert {"message": "Turn 2 was rewound"} in [event["data"] for event in team.events(session)]
 
 
-def test_a_person_who_is_asked_is_told(team: TeamHQ) -> None:
+def test_a_permission_request_is_reported(team: TeamHQ) -> None:
     session = str(team.start("permit Deploy")["id"])
     team.server.prompt(session)
     team.stop(session)
@@ -132,7 +132,7 @@ def test_a_person_who_is_asked_is_told(team: TeamHQ) -> None:
 # Following ------------------------------------------------------------------------------------------------------------
 
 
-def test_a_viewer_without_a_position_gets_everything_and_then_what_happens(team: TeamHQ) -> None:
+def test_a_viewer_without_a_position_gets_everything_and_then_live_events(team: TeamHQ) -> None:
     session = team.started("say before")
     with team.watch(session) as stream:
         team.turn(session, "say after")
@@ -160,8 +160,8 @@ def test_each_offset_gets_exactly_the_events_from_that_number_on(team: TeamHQ) -
         assert without_times(team.events(session, offset=offset)) == without_times(rest)
 
 
-def test_a_client_that_goes_on_after_its_last_event_misses_none(team: TeamHQ) -> None:
-    """As TeamHQ's page does: its next offset is the id of the last event that it has, plus one."""
+def test_a_client_that_continues_after_its_last_event_misses_nothing(team: TeamHQ) -> None:
+    """Like TeamHQ's page: its next offset is the id of its last event plus one."""
     session = team.started("tool Bash ls\nsay one")
     team.stop(session)
     events = team.events(session)
@@ -170,7 +170,7 @@ def test_a_client_that_goes_on_after_its_last_event_misses_none(team: TeamHQ) ->
         assert without_times(events[:seen] + following) == without_times(events)
 
 
-def test_an_offset_of_all_events_so_far_gets_only_what_is_still_to_come(team: TeamHQ) -> None:
+def test_an_offset_after_all_events_so_far_gets_only_future_events(team: TeamHQ) -> None:
     session = team.started("say one")
     count = team.get(session)["eventCount"]
     with team.watch(session, offset=count) as stream:
@@ -181,7 +181,7 @@ def test_an_offset_of_all_events_so_far_gets_only_what_is_still_to_come(team: Te
     assert without_times(found) == without_times([event for event in team.events(session) if event["id"] >= count])
 
 
-def test_the_header_of_a_browser_that_comes_back_wins_over_the_offset_in_its_address(team: TeamHQ) -> None:
+def test_the_header_of_a_reconnecting_browser_wins_over_the_offset_in_the_url(team: TeamHQ) -> None:
     session = team.started("say one")
     with team.watch(session) as stream:
         position = stream.until("session_event")[0][2]["id"]
@@ -191,7 +191,7 @@ def test_the_header_of_a_browser_that_comes_back_wins_over_the_offset_in_its_add
     assert found == [event["id"] for event in team.events(session) if event["id"] > position]
 
 
-def test_a_browser_that_has_seen_the_end_is_sent_away_and_others_are_told_how_it_ended(team: TeamHQ) -> None:
+def test_a_browser_that_has_seen_the_end_gets_204_and_others_get_session_done(team: TeamHQ) -> None:
     session = team.started("say one")
     team.stop(session)
     with team.watch(session) as stream:
@@ -203,13 +203,13 @@ def test_a_browser_that_has_seen_the_end_is_sent_away_and_others_are_told_how_it
 
 
 @pytest.mark.parametrize("position", ["abc", "-1", "1.2"])
-def test_what_is_no_position_is_refused(team: TeamHQ, position: str) -> None:
+def test_an_invalid_position_is_refused(team: TeamHQ, position: str) -> None:
     session = team.started("say one")
     answer = team.server.http.get(f"{team.sessions}/{session}/events", params={"offset": position})
     assert answer.status_code == 400
 
 
-def test_a_position_of_another_life_of_the_store_gets_everything(team: TeamHQ) -> None:
+def test_a_position_from_another_epoch_gets_everything(team: TeamHQ) -> None:
     session = team.started("say one")
     team.stop(session)
     with team.watch(session, last_event_id="3-7") as stream:
@@ -217,7 +217,7 @@ def test_a_position_of_another_life_of_the_store_gets_everything(team: TeamHQ) -
     assert found == team.events(session)
 
 
-def test_a_quiet_stream_has_heartbeats(team: TeamHQ) -> None:
+def test_an_idle_stream_has_heartbeats(team: TeamHQ) -> None:
     session = team.started("say one")
     with connect(team.server, f"{team.sessions}/{session}/events") as connection:  # type: ignore[arg-type]
         received = receive_until(connection, b"waiting_for_input")
@@ -262,9 +262,9 @@ class Joined(NamedTuple):
 
 @pytest.fixture(scope="module")
 def joined(server: LocalServer, tmp_path_factory: pytest.TempPathFactory) -> Joined:
-    """A session as it was seen live, whose turns were joined since."""
+    """A session as it was seen live, and compacted since."""
     team = TeamHQ(server, tmp_path_factory.mktemp("joined") / "site")
-    # Slowly: words that come at once are one event from the beginning.
+    # Slowly, because words that arrive at the same time are one event from the start.
     session = str(team.start("think hm\nstream 40 20\ntool Bash ls\nstream 40 1\nsay f\u00fcr \U0001f600")["id"])
     with team.watch(session) as stream:
         server.wait_idle(session)
@@ -277,8 +277,8 @@ def joined(server: LocalServer, tmp_path_factory: pytest.TempPathFactory) -> Joi
     return Joined(team, session, live)
 
 
-def test_a_finished_turn_is_told_as_it_was_seen_live(server: LocalServer, joined: Joined) -> None:
-    server.let_go(joined.session)
+def test_a_compacted_turn_is_replayed_as_it_was_seen_live(server: LocalServer, joined: Joined) -> None:
+    server.evict(joined.session)
     assert without_times(joined.team.events(joined.session)) == without_times(joined.live)
 
 
@@ -288,14 +288,12 @@ def test_a_position_inside_a_joined_run_gets_exactly_the_rest(
     server: LocalServer, joined: Joined, data: st.DataObject
 ) -> None:
     position = data.draw(st.integers(0, joined.live[-1]["id"]))
-    server.let_go(joined.session)
+    server.evict(joined.session)
     found = joined.team.events(joined.session, offset=position)
     assert without_times(found) == without_times([event for event in joined.live if event["id"] >= position])
 
 
-def test_a_session_goes_on_under_the_same_numbers_after_a_restart(
-    make_server: Callable[..., LocalServer], tmp_path: Path
-) -> None:
+def test_event_numbers_stay_the_same_after_a_restart(make_server: Callable[..., LocalServer], tmp_path: Path) -> None:
     team = TeamHQ(make_server(), tmp_path / "restarted")
     session = team.started("tool Bash ls\nstream 30 1")
     first = [data for _, _, data in _until_waiting(team, session)]
@@ -318,10 +316,10 @@ def _until_waiting(team: TeamHQ, session: str) -> list[Any]:
     return found
 
 
-# Pure -----------------------------------------------------------------------------------------------------------------
+# Without a server -----------------------------------------------------------------------------------------------------
 
 
-def test_a_result_of_a_tool_that_nobody_named_is_told_all_the_same() -> None:
+def test_a_result_of_an_unknown_tool_is_still_reported() -> None:
     teller = Teller()
     event = {"type": "tool_result", "tool_id": "t", "content": None, "at": "2026-02-07T00:00:00.000Z"}
     told_event = teller.tell(9, event)
@@ -329,6 +327,6 @@ def test_a_result_of_a_tool_that_nobody_named_is_told_all_the_same() -> None:
     assert told_event["data"] == {"tool": "unknown", "output": "", "truncated": False}
 
 
-def test_what_teamhq_has_no_word_for_is_left_out() -> None:
+def test_events_without_a_teamhq_equivalent_are_omitted() -> None:
     for kind in ("assistant_thinking", "plan", "usage", "title", "agent_launched", "prompt_resolved", "a_new_one"):
         assert told({"type": kind}, "") is None

@@ -1,10 +1,10 @@
-"""What turns have cost, summed up over HTTP."""
+"""The usage and cost of turns, summed, over HTTP."""
 
 from typing import Any
 
 import pytest
 
-from perdure.surfaces.http import shapes
+from perdure.surfaces.http.usage import Usage
 from tests.surfaces.http.local import LocalServer
 from tests.surfaces.http.test_contract import fits
 
@@ -12,7 +12,7 @@ from tests.surfaces.http.test_contract import fits
 def usage(server: LocalServer, session: str, **query: str) -> Any:
     asked = "&".join(f"{name}={value}" for name, value in query.items())
     found = server.get(f"/api/usage?session={session}&{asked}")
-    fits(found, shapes.Usage)
+    fits(found, Usage)
     return found
 
 
@@ -27,7 +27,7 @@ def test_tokens_bytes_and_contexts_are_summed_by_any_key(server: LocalServer) ->
     assert (day["key"], day["day"], day["turns"]) == (today, today, 3)
     assert day["contexts"] == {"live": 1, "resumed": 0, "fresh": 2}
     assert day["output_tokens"] >= 125 and day["input_bytes"] > 0
-    # What was said before the second turn did not have to be sent again.
+    # The first turn did not have to be sent again with the second.
     assert day["saved_bytes"] == len("usage 1000 50\nsay one") + len("one")
     assert found["total"] == {**{k: v for k, v in day.items() if k != "day"}, "key": ""}
     by_agent = usage(server, session, group_by="agent")["usage"]
@@ -46,7 +46,7 @@ def test_tokens_bytes_and_contexts_are_summed_by_any_key(server: LocalServer) ->
     assert usage(server, session, since=began[:19] + "%2B00:00")["total"]["turns"] == 3
 
 
-def test_what_was_rewound_was_paid_for_and_a_fork_pays_nothing_again(server: LocalServer) -> None:
+def test_rewound_turns_still_count_as_usage_and_a_fork_does_not_count_them_again(server: LocalServer) -> None:
     session = server.create()
     server.turn(session, "usage 1000 50\nsay one")
     server.turn(session, "usage 2000 70\nsay two")
@@ -74,7 +74,7 @@ def test_each_turn_records_its_plan_and_what_it_cost(server: LocalServer) -> Non
 @pytest.mark.parametrize(
     "query", ["group_by=week", "group_by=day,day", "group_by=day,agent,model", "since=yesterday", "until=2026-99-99"]
 )
-def test_a_question_that_is_not_understood_is_explained(server: LocalServer, query: str) -> None:
+def test_an_invalid_usage_query_is_refused_with_an_explanation(server: LocalServer, query: str) -> None:
     answer = server.http.get(f"/api/usage?{query}")
     assert (answer.status_code, answer.json()["code"]) == (400, "invalid")
     assert "must be" in answer.json()["error"]

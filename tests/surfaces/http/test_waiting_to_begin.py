@@ -1,5 +1,5 @@
-"""A message that finds no free slot waits as accepted: it begins in order of arrival, and meanwhile it can be aborted,
-edited, queued behind and stopped. Restarts lose nothing of it."""
+"""A message without a free slot waits in the state `accepted`. Waiting messages start in order of arrival. Meanwhile
+they can be aborted, edited or stopped, and other messages can queue behind them. They survive restarts."""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -9,14 +9,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from perdure.surfaces.http.shapes import Accepted, Explanation, Session, SessionList
+from perdure.surfaces.http.messages import Accepted
+from perdure.surfaces.http.sessions import Explanation, Session, SessionList
 from tests.harness import NO_LIMITS, LiveServer, eventually, no_holes
 from tests.surfaces.http.diane_client import Diane
 from tests.surfaces.http.local import LocalServer
 from tests.surfaces.http.test_access import is_problem
 
 Make = Callable[..., LocalServer]
-SENTENCE = "Waiting for a free slot: the server runs 1 turn at once (slots = 1)."
+SENTENCE = "Waiting for a free slot: the server runs 1 turn at a time (slots = 1)."
 
 
 @pytest.fixture
@@ -28,7 +29,7 @@ def full(make_server: Make) -> LocalServer:
 
 
 def holder(server: LiveServer) -> str:
-    """The session whose turn runs."""
+    """The session whose turn is running."""
     [found] = server.get("/api/sessions?state=processing")["sessions"]
     return str(found["id"])
 
@@ -38,7 +39,7 @@ def abort(server: LiveServer, session: str) -> Any:
 
 
 def waiting(server: LiveServer, text: str = "say waited", **fields: Any) -> str:
-    """A session whose message waits."""
+    """A new session with a waiting message."""
     session = server.create()
     assert server.send(session, text, **fields)["state"] == "accepted"
     return session
@@ -48,10 +49,10 @@ def types(server: LiveServer, session: str, turn: int) -> list[str]:
     return [event["type"] for event in server.log(session) if event["turn"] == turn]
 
 
-# Waiting and beginning ------------------------------------------------------------------------------------------------
+# Waiting and starting -------------------------------------------------------------------------------------------------
 
 
-def test_a_message_without_a_free_slot_is_accepted_and_says_what_it_waits_for(full: LocalServer) -> None:
+def test_a_message_without_a_free_slot_is_accepted_and_shows_what_it_waits_for(full: LocalServer) -> None:
     session = full.create()
     answer = full.http.post(f"/api/sessions/{session}/messages", json={"text": "say waited", "message_id": "m"})
     assert answer.status_code == 202
@@ -69,7 +70,7 @@ def test_a_message_without_a_free_slot_is_accepted_and_says_what_it_waits_for(fu
     assert again.json() == answer.json(), "the same message again gets the first answer"
 
 
-def test_a_message_that_waited_begins_when_a_slot_is_free(full: LocalServer) -> None:
+def test_a_waiting_message_starts_when_a_slot_becomes_free(full: LocalServer) -> None:
     session = waiting(full)
     abort(full, holder(full))
     done = full.wait(session, lambda found: found["state"] == "idle")
@@ -81,7 +82,7 @@ def test_a_message_that_waited_begins_when_a_slot_is_free(full: LocalServer) -> 
     no_holes(full.log(session))
 
 
-def test_messages_begin_in_order_of_arrival_and_each_once(full: LocalServer) -> None:
+def test_waiting_messages_start_in_order_of_arrival_and_exactly_once(full: LocalServer) -> None:
     sessions = [waiting(full, f"say number {number}") for number in range(5)]
     abort(full, holder(full))
     for session in sessions:
@@ -93,7 +94,7 @@ def test_messages_begin_in_order_of_arrival_and_each_once(full: LocalServer) -> 
     assert [types(full, one, 1).count("turn_start") for one in sessions] == [1] * 5
 
 
-def test_a_message_that_comes_later_does_not_pass_one_that_waits(full: LocalServer) -> None:
+def test_a_later_message_does_not_overtake_a_waiting_one(full: LocalServer) -> None:
     first = waiting(full, "hang")
     abort(full, holder(full))
     second = waiting(full, "say second")
@@ -103,7 +104,7 @@ def test_a_message_that_comes_later_does_not_pass_one_that_waits(full: LocalServ
     assert full.wait_idle(second)["turns"][0]["stop_reason"] == "end_turn"
 
 
-def test_a_new_session_may_begin_with_a_message_that_waits(full: LocalServer) -> None:
+def test_the_first_message_of_a_new_session_can_wait(full: LocalServer) -> None:
     by_session = full.post("/api/sessions", {"message": "say one"}, expect=201)
     assert (by_session["state"], by_session["waits_for"]["code"]) == ("accepted", "slots_full")
     body = {"text": "say two", "message_id": "once"}
@@ -140,14 +141,14 @@ def test_a_waiting_session_of_a_full_project_does_not_hold_up_other_projects(mak
     waits = server.create(project="site")
     accepted = server.send(waits, "say waited")
     assert accepted["waits_for"]["message"] == (
-        "Waiting for a free slot: the project site runs 1 turn at once (project_slots = 1)."
+        "Waiting for a free slot: the project site runs 1 turn at a time (project_slots = 1)."
     )
     assert server.turn(server.create(project="shop"), "say elsewhere")["stop_reason"] == "end_turn"
     assert server.turn(server.create(), "say without a project")["stop_reason"] == "end_turn"
     assert server.session(waits)["state"] == "accepted"
 
 
-def test_of_messages_that_come_at_once_as_many_begin_as_there_are_slots(make_server: Make) -> None:
+def test_concurrent_messages_fill_the_slots_and_each_runs_once(make_server: Make) -> None:
     server = make_server(slots=2)
     sessions = [server.create() for _ in range(6)]
     with ThreadPoolExecutor(6) as pool:
@@ -158,7 +159,7 @@ def test_of_messages_that_come_at_once_as_many_begin_as_there_are_slots(make_ser
         assert types(server, session, 1).count("turn_start") == 1
 
 
-def test_a_session_that_waits_replaces_nothing_until_it_begins(make_server: Make, tmp_path: Path) -> None:
+def test_a_waiting_session_replaces_no_other_until_it_starts(make_server: Make, tmp_path: Path) -> None:
     site = {"path": str(tmp_path), "limits": {"on_full": "replace"}}
     server = make_server(slots=1, project_slots=1, projects={"site": site})
     idle = server.create(project="site")
@@ -170,7 +171,7 @@ def test_a_session_that_waits_replaces_nothing_until_it_begins(make_server: Make
     assert server.session(idle)["status"] == "stopped"
 
 
-def test_where_idle_sessions_count_a_message_waits_until_one_ends(make_server: Make) -> None:
+def test_if_idle_sessions_count_a_message_waits_until_one_ends(make_server: Make) -> None:
     server = make_server(slots=1, limits={"count_idle": True})
     idle = server.create()
     made = server.post("/api/sessions", {"message": "say new"}, expect=201)
@@ -185,7 +186,7 @@ def test_where_idle_sessions_count_a_message_waits_until_one_ends(make_server: M
     assert server.text(made["id"], 1) == "new"
 
 
-def test_a_session_that_waits_can_be_erased(full: LocalServer) -> None:
+def test_a_session_with_a_waiting_message_can_be_erased(full: LocalServer) -> None:
     session = waiting(full)
     later = waiting(full, "say later")
     assert full.http.delete(f"/api/sessions/{session}?purge=true").status_code == 200
@@ -195,10 +196,10 @@ def test_a_session_that_waits_can_be_erased(full: LocalServer) -> None:
     assert full.text(later, 1) == "later"
 
 
-# Acts on a message that waits -----------------------------------------------------------------------------------------
+# Actions on a waiting message -----------------------------------------------------------------------------------------
 
 
-def test_an_abort_cancels_a_message_that_waits_and_its_turn_never_starts(full: LocalServer) -> None:
+def test_an_abort_cancels_a_waiting_message_and_its_turn_never_starts(full: LocalServer) -> None:
     session = waiting(full)
     told = abort(full, session)
     assert (told["turn"], told["state"]) == (1, "idle")
@@ -212,7 +213,7 @@ def test_an_abort_cancels_a_message_that_waits_and_its_turn_never_starts(full: L
     assert "turn_start" not in types(full, session, 1)
 
 
-def test_an_edit_of_a_message_that_waits_is_what_the_agent_gets(full: LocalServer) -> None:
+def test_the_agent_gets_the_edited_text_of_a_waiting_message(full: LocalServer) -> None:
     session = waiting(full, "say before", message_id="m")
     path = f"/api/sessions/{session}/messages/m"
     changed = full.http.patch(path, json={"text": "say after"})
@@ -225,7 +226,7 @@ def test_an_edit_of_a_message_that_waits_is_what_the_agent_gets(full: LocalServe
     assert full.recalled(session) == ["say after"]
 
 
-def test_a_stop_ends_a_session_whose_message_waits(full: LocalServer) -> None:
+def test_a_stop_ends_a_session_with_a_waiting_message(full: LocalServer) -> None:
     session = waiting(full)
     ended = full.post(f"/api/sessions/{session}/stop", expect=200)
     assert (ended["state"], ended["status"], ended["waits_for"]) == ("ended", "stopped", None)
@@ -236,7 +237,7 @@ def test_a_stop_ends_a_session_whose_message_waits(full: LocalServer) -> None:
     assert "turn_start" not in types(full, session, 1)
 
 
-def test_a_second_message_is_refused_or_queued_behind_the_one_that_waits(full: LocalServer) -> None:
+def test_a_second_message_is_refused_or_queued_behind_the_waiting_one(full: LocalServer) -> None:
     session = waiting(full, "say first")
     refused = full.http.post(f"/api/sessions/{session}/messages", json={"text": "say second"})
     assert is_problem(refused, 409, "turn_active")
@@ -249,7 +250,7 @@ def test_a_second_message_is_refused_or_queued_behind_the_one_that_waits(full: L
     assert [full.text(session, turn) for turn in (1, 2)] == ["first", "second"]
 
 
-def test_an_interruption_takes_the_place_of_the_message_that_waits(full: LocalServer) -> None:
+def test_an_interrupting_message_replaces_the_waiting_one(full: LocalServer) -> None:
     session = waiting(full, "say first")
     answer = full.send(session, "say instead", when_busy="interrupt")
     assert answer["state"] == "accepted"
@@ -268,10 +269,10 @@ def test_a_rewind_a_fork_of_its_turn_and_a_plan_are_refused_while_a_message_wait
     assert full.post(f"/api/sessions/{session}/fork", {}, expect=201)["turn_count"] == 0
 
 
-# What is shown of it --------------------------------------------------------------------------------------------------
+# What users see -------------------------------------------------------------------------------------------------------
 
 
-def test_explain_names_who_takes_the_slots(full: LocalServer) -> None:
+def test_explain_names_the_sessions_that_hold_the_slots(full: LocalServer) -> None:
     session = waiting(full)
     takes = holder(full)
     explained = msgspec.convert(full.get(f"/api/sessions/{session}/explain"), Explanation)
@@ -280,7 +281,7 @@ def test_explain_names_who_takes_the_slots(full: LocalServer) -> None:
     assert "slots = 1" in explained.why
 
 
-def test_lists_find_the_sessions_whose_messages_wait_with_the_right_count_of_events(full: LocalServer) -> None:
+def test_lists_find_sessions_with_waiting_messages_and_their_event_counts(full: LocalServer) -> None:
     sessions = {waiting(full, f"say {number}") for number in range(3)}
     listed = msgspec.convert(full.get("/api/sessions?state=accepted"), SessionList).sessions
     assert {one.id for one in listed} == sessions
@@ -312,7 +313,7 @@ def test_a_viewer_sees_the_wait_and_its_end(full: LocalServer) -> None:
         all_sessions.until("turn_start")
 
 
-def test_only_wait_and_refuse_are_words_for_a_full_server(full: LocalServer) -> None:
+def test_when_full_accepts_only_wait_and_refuse(full: LocalServer) -> None:
     session = full.create()
     for path, body in (
         (f"/api/sessions/{session}/messages", {"text": "say x"}),
@@ -326,10 +327,10 @@ def test_only_wait_and_refuse_are_words_for_a_full_server(full: LocalServer) -> 
         assert "when_full" in answer.json()["detail"]
 
 
-# The seeds' surfaces --------------------------------------------------------------------------------------------------
+# Compatible surfaces: Diane, TeamHQ and others ------------------------------------------------------------------------
 
 
-def test_dianes_prompts_never_wait_and_what_waits_is_active_to_it(full: LocalServer) -> None:
+def test_dianes_prompts_never_wait_and_a_waiting_session_is_active(full: LocalServer) -> None:
     diane = Diane(full)
     session = full.create()
     path = f"/agents/rehearsal/sessions/{session}"
@@ -344,7 +345,7 @@ def test_dianes_prompts_never_wait_and_what_waits_is_active_to_it(full: LocalSer
     assert diane.server.session(session)["state"] == "idle"
 
 
-def test_teamhq_never_waits_and_what_waits_is_processing_to_it(make_server: Make, tmp_path: Path) -> None:
+def test_teamhqs_messages_never_wait_and_a_waiting_session_is_processing(make_server: Make, tmp_path: Path) -> None:
     server = make_server(slots=0, project_slots=1, projects={"site": {"path": str(tmp_path)}})
     holds, waits = server.create(project="site"), server.create(project="site")
     server.send(holds, "hang")
@@ -365,7 +366,7 @@ def test_teamhq_never_waits_and_what_waits_is_processing_to_it(make_server: Make
     assert told[1][2]["data"]["message"].startswith("Waiting for a free slot")
 
 
-def test_a_run_that_waits_is_no_resumed_one_to_open_design(full: LocalServer) -> None:
+def test_open_design_does_not_show_a_waiting_run_as_resumed(full: LocalServer) -> None:
     session = waiting(full)
     run = full.get(f"/api/runs/{session}.1")
     assert (run["status"], run["sessionResumed"], run["context"]) == ("running", False, None)
@@ -374,7 +375,7 @@ def test_a_run_that_waits_is_no_resumed_one_to_open_design(full: LocalServer) ->
 # Restarts -------------------------------------------------------------------------------------------------------------
 
 
-def test_messages_that_wait_begin_after_a_restart_of_the_server_each_once(make_server: Make) -> None:
+def test_waiting_messages_start_exactly_once_after_a_server_restart(make_server: Make) -> None:
     server = make_server(slots=1)
     holds = server.create(title="holder")
     server.send(holds, "hang")
@@ -391,7 +392,7 @@ def test_messages_that_wait_begin_after_a_restart_of_the_server_each_once(make_s
 
 
 @pytest.mark.long
-def test_messages_that_wait_begin_after_the_server_was_killed_each_once(tmp_path: Path) -> None:
+def test_waiting_messages_start_exactly_once_after_the_server_was_killed(tmp_path: Path) -> None:
     server = LiveServer(tmp_path / "data", NO_LIMITS.replace("\nslots = 0", "\nslots = 1")).start()
     try:
         holds = server.create(title="holder")

@@ -1,4 +1,4 @@
-"""Watching one session: every viewer sees every event once, in order, wherever it begins and whenever it is cut off."""
+"""Watching one session: every viewer sees every event once and in order, wherever it starts or is disconnected."""
 
 import random
 from typing import Any
@@ -18,7 +18,7 @@ def events(session: str, query: str = "") -> str:
 
 
 def ended(server: LocalServer, text: str) -> str:
-    """A session with one turn that was stopped afterwards, its events all stored."""
+    """A session that was stopped after one turn."""
     session = server.create()
     server.turn(session, text)
     server.post(f"/api/sessions/{session}/stop", expect=200)
@@ -30,12 +30,12 @@ def allow(server: LocalServer, session: str, prompt: Any) -> None:
 
 
 def settled(server: LocalServer, session: str) -> int:
-    """The number of the last event, when nothing comes any more: its agent is gone."""
+    """Wait until the agent is gone, so no more events follow. Returns the number of the last event."""
     eventually(lambda: server.ask(lambda: session not in server.server.engine.runners), "the agent is gone")
     return int(server.session(session)["event_count"])
 
 
-def test_a_viewer_that_comes_in_mid_turn_gets_a_snapshot_and_then_each_later_event_once(both: LocalServer) -> None:
+def test_a_viewer_that_joins_during_a_turn_gets_a_snapshot_and_then_each_later_event_once(both: LocalServer) -> None:
     session = both.create()
     both.send(session, "stream 100\npermit Deploy\nstream 200 4")
     prompt = both.prompt(session)
@@ -53,7 +53,7 @@ def test_a_viewer_that_comes_in_mid_turn_gets_a_snapshot_and_then_each_later_eve
     assert reading.text.startswith("w0 w1 ") and reading.text.endswith("w198 w199 ")
 
 
-def test_a_viewer_cut_off_many_times_ends_with_the_same_text(both: LocalServer) -> None:
+def test_a_viewer_disconnected_many_times_ends_with_the_same_text(both: LocalServer) -> None:
     seed = random.randrange(2**32)
     chance = random.Random(seed)
     session = both.create()
@@ -61,9 +61,9 @@ def test_a_viewer_cut_off_many_times_ends_with_the_same_text(both: LocalServer) 
     reading, position, cuts = Reading(), None, 0
     while "waiting_for_input" not in reading.types:
         if cuts == CUTS:
-            # It does not end before.
+            # The turn can't end before this.
             allow(both, session, both.prompt(session))
-        # Most cuts are small; a large one now and then lets a snapshot through.
+        # Most pieces are small; an occasional large one lets a snapshot through.
         count = chance.randint(1, 1_800) if chance.random() < 0.9 else 10**6
         received = cut_after(both, events(session), position, count, chance.uniform(0, 0.2))
         cuts += 1
@@ -102,7 +102,7 @@ def test_a_viewer_at_offset_zero_gets_everything_from_the_first_event(both: Loca
 
 
 @pytest.mark.parametrize("position", ["999999", "99999999999999999", "1-7", "0-999999999"])
-def test_a_position_that_is_not_of_this_log_gets_a_snapshot(both: LocalServer, position: str) -> None:
+def test_a_position_that_does_not_belong_to_this_log_gets_a_snapshot(both: LocalServer, position: str) -> None:
     session = both.create()
     for query, header in ("", position), (f"?offset={position}", None):
         with both.stream(events(session, query), header) as stream:
@@ -113,7 +113,7 @@ def test_a_position_that_is_not_of_this_log_gets_a_snapshot(both: LocalServer, p
     "position",
     ["", "x", "-1", "1.5.", "1.2", "1-", "1-x", "-", "+3", "1 2", "1e3", "\u0661", "9" * 18, "1-" + "9" * 10],
 )
-def test_what_is_not_a_position_is_refused(server: LocalServer, position: str) -> None:
+def test_an_invalid_position_is_refused(server: LocalServer, position: str) -> None:
     session = server.create()
     by_query = server.http.get(events(session), params={"offset": position})
     assert (by_query.status_code, by_query.json()["code"]) == (400, "invalid")
@@ -129,7 +129,7 @@ def test_the_header_wins_over_the_offset(server: LocalServer) -> None:
     assert server.http.get(events(session, "?offset=0"), headers={"last-event-id": "x"}).status_code == 400
 
 
-def test_the_stream_of_a_session_that_ends_closes_after_what_it_owed(both: LocalServer) -> None:
+def test_the_stream_of_a_session_that_ends_closes_after_its_last_events(both: LocalServer) -> None:
     session = both.create()
     both.turn(session, "say hello")
     with both.watch(session) as stream:
@@ -141,7 +141,7 @@ def test_the_stream_of_a_session_that_ends_closes_after_what_it_owed(both: Local
     assert "session_end" in types
 
 
-def test_a_reconnect_at_the_end_of_an_ended_session_is_told_not_to_come_back(both: LocalServer) -> None:
+def test_a_reconnect_at_the_end_of_an_ended_session_gets_204(both: LocalServer) -> None:
     session = ended(both, "say hello")
     last = settled(both, session)
     answer = both.http.get(events(session), headers={"last-event-id": str(last)})
@@ -151,10 +151,10 @@ def test_a_reconnect_at_the_end_of_an_ended_session_is_told_not_to_come_back(bot
     assert [frame[2]["seq"] for frame in before] == [last]
 
 
-def test_a_quiet_stream_shows_that_it_is_alive(both: LocalServer) -> None:
+def test_an_idle_stream_has_heartbeats(both: LocalServer) -> None:
     session = both.create()
     with connect(both, events(session)) as connection:
-        # On a busy machine a sign of life may come before the first frame, too.
+        # On a busy machine, a heartbeat may also arrive before the first frame.
         received = receive_until(connection, b"event: snapshot")
         received += receive_until(connection, b": \n\n")
     assert whole_frames(received)[0][1] == "snapshot"
@@ -165,7 +165,7 @@ def test_an_unknown_session_has_no_stream(server: LocalServer) -> None:
     assert (answer.status_code, answer.json()["code"]) == (404, "not_found")
 
 
-def test_a_stream_can_be_asked_about_without_being_opened(both: LocalServer) -> None:
+def test_head_of_a_stream_does_not_open_it(both: LocalServer) -> None:
     session = both.create()
     answer = both.http.head(events(session))
     assert answer.status_code == 200
@@ -174,7 +174,7 @@ def test_a_stream_can_be_asked_about_without_being_opened(both: LocalServer) -> 
     assert both.viewers(session) == []
 
 
-def test_viewers_that_leave_are_forgotten(both: LocalServer) -> None:
+def test_viewers_that_disconnect_are_removed(both: LocalServer) -> None:
     session = both.create()
     streams = [both.watch(session) for _ in range(5)]
 
@@ -188,7 +188,7 @@ def test_viewers_that_leave_are_forgotten(both: LocalServer) -> None:
 
 
 @pytest.mark.one_server
-def test_what_a_viewer_says_is_not_heard(server: LocalServer) -> None:
+def test_data_sent_by_a_viewer_is_ignored(server: LocalServer) -> None:
     session = server.create()
     with connect(server, events(session)) as connection:
         receive_until(connection, b"event: snapshot")

@@ -1,4 +1,4 @@
-// Buttons, links and chips: the few shapes that things to press have. Above: every view. Below: the router, for links.
+// Buttons and links. Above: every view. Below: the router, for links.
 
 import type { ButtonHTMLAttributes, MouseEvent, ReactNode } from "react";
 import { go } from "../shell/router";
@@ -31,7 +31,7 @@ export function IconButton({ icon, label, className = "", pressed, size = 16, ..
   );
 }
 
-/** A link inside of the page. A modified click is the browser's. */
+/** A link within the page. The browser handles clicks with a modifier key. */
 export function Link({ to, children, className = "", ...rest }: { to: string; children: ReactNode; className?: string; [attribute: string]: unknown }) {
   const follow = (event: MouseEvent) => {
     if (event.defaultPrevented || event.button !== 0 || event.metaKey || event.ctrlKey || event.shiftKey || event.altKey) return;

@@ -1,4 +1,4 @@
-// Time that goes on: one timer for all who show it. Above: views that say how long ago or for how long. Below: nothing.
+// The current time: one shared timer for all components. Above: views that show ages and durations. Below: nothing.
 
 import { useSyncExternalStore } from "react";
 import { ago, exact } from "../text/words";

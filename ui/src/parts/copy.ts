@@ -1,11 +1,11 @@
-// Copying text. Above: buttons and menus. Below: the browser's clipboard, which a page on plain http does not have; there
-// the old way by a selection is taken, and where that fails too it is said.
+// Copying text. Above: buttons and menus. Below: the browser's clipboard API. Pages on plain http don't have it, so
+// fall back to copying a selection. If that fails too, show a message.
 
 import { say } from "../shell/toast";
 
 export async function copyText(text: string): Promise<boolean> {
   const done = (await byClipboard(text)) || bySelection(text);
-  if (!done) say("This browser does not let the page copy. Select the text instead.", true);
+  if (!done) say("The browser blocked copying. Select the text and copy it yourself.", true);
   return done;
 }
 
@@ -24,7 +24,7 @@ function bySelection(text: string): boolean {
   const area = document.createElement("textarea");
   area.value = text;
   area.className = "sr-only";
-  // Beside the focus: an open dialog lets nothing outside of it be selected.
+  // Add it next to the focused element: an open dialog allows no selection outside itself.
   (focused?.parentElement ?? document.body).append(area);
   area.select();
   try {

@@ -1,5 +1,5 @@
-// A dialog: the browser's own, which keeps the focus inside, closes on Escape and makes what is behind it inert. Above:
-// views. Below: nothing.
+// A modal dialog. It uses the browser's own, which traps focus, closes on Escape and makes the rest of the page inert.
+// Above: views. Below: nothing.
 
 import { useEffect, useRef, type ReactNode } from "react";
 import { IconButton } from "./button";

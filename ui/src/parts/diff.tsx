@@ -1,5 +1,5 @@
-// A diff of one file: numbered, coloured, and marked by signs, so that it does not depend on colour. Wraps on small
-// screens. Above: tool cards and permission requests. Below: difference.ts.
+// A diff of one file with line numbers, colours and +/− signs (readable without colour). Wraps on small screens.
+// Above: tool cards and permission requests. Below: difference.ts.
 
 import { memo, useMemo, useState } from "react";
 import { counts, difference, numbered } from "../text/difference";

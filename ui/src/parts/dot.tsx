@@ -1,4 +1,4 @@
-// The mark of a session's state: one colour and one word, the same everywhere. Above: lists and headers. Below: nothing.
+// The dot for a session's state: one colour and one label per state. Above: lists and headers. Below: nothing.
 
 import { ATTENTION_WORDS, type Attention } from "../state/sessions";
 

@@ -1,4 +1,4 @@
-// An empty place: one sentence that teaches, one thing to do. Above: views with nothing to show. Below: buttons.
+// An empty state: one sentence that explains, and one action. Above: views with nothing to show. Below: buttons.
 
 import type { ReactNode } from "react";
 import { Button } from "./button";

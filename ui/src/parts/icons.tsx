@@ -1,5 +1,5 @@
-// The page's icons: a few strokes each, drawn in the colour of the text around them. Decoration only: what they stand for
-// is always said in words too, on the button that carries them.
+// The page's icons: a few strokes each, in the colour of the surrounding text. They are decoration only: the button
+// always has a text label too.
 
 const PATHS = {
   plus: "M8 3v10M3 8h10",

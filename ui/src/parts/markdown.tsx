@@ -1,5 +1,5 @@
-// One block of text or code, rendered. Above: the conversation. Below: html.ts makes it safe, highlight.ts colours it. A
-// block whose text did not change is never rendered again.
+// Renders one block of text or code. Above: the conversation. Below: html.ts sanitizes it, highlight.ts colours it. A
+// block is rendered again only when its text changes.
 
 import { memo, useMemo, useState } from "react";
 import { codeOf, type Block } from "../text/blocks";
@@ -21,7 +21,7 @@ export const Prose = memo(function Prose({ raw, className = "" }: { raw: string;
   return <div className={"md " + className} dangerouslySetInnerHTML={made} />;
 });
 
-/** Code, or a piece of it; pieces join without a seam. */
+/** A code block, or one piece of a long one. Pieces join without a visible seam. */
 function CodeBlock({ block }: { block: Block }) {
   const edges = `${block.first ? "rounded-t-md border-t pt-2" : ""} ${block.last ? "rounded-b-md border-b pb-2" : ""}`;
   return (

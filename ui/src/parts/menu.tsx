@@ -1,5 +1,5 @@
-// A menu that opens from a button: arrow keys, type nothing, Escape closes, focus returns. Above: views. Below: the
-// browser's popover, which knows about layers and clicks outside; no library is needed for it.
+// A menu that opens from a button. Arrow keys move, Escape closes and returns focus; there is no type-ahead. Above:
+// views. Below: the browser's popover, which handles stacking and clicks outside, so no library is needed.
 
 import { useId, useLayoutEffect, useRef, useState, type KeyboardEvent, type ReactNode } from "react";
 import { Icon, type IconName } from "./icons";
@@ -9,7 +9,7 @@ export interface MenuItem {
   hint?: string;
   icon?: IconName;
   checked?: boolean;
-  /** Whether others may be checked beside it. */
+  /** Whether several items can be checked at the same time. */
   many?: boolean;
   danger?: boolean;
   disabled?: boolean;

@@ -1,5 +1,5 @@
-// A place where nothing is: what is missing, why that may be, and the way on. Above: the app and the session view. Below:
-// the router.
+// Not found: what is missing, the likely reason, and where to go next. Above: the app, the session view and the views
+// of jobs. Below: the router.
 
 import type { ReactNode } from "react";
 import { go } from "../shell/router";

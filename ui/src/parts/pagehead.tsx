@@ -1,4 +1,4 @@
-// The head of a view that is not a session: its name, a sentence, and the way back on a phone. Above: views. Below: links.
+// The header of every view except a session: title, subtitle, and a back link on phones. Above: views. Below: links.
 
 import type { ReactNode } from "react";
 import { Link } from "./button";

@@ -1,5 +1,5 @@
-// The page as a whole: signed in or not, the list beside the view, the palette over both. Above: main.tsx. Below: views; those
-// that a conversation does not need are loaded when first opened.
+// The app shell: the sign-in screen, or the session list beside the current view, with the palette on top. Above:
+// main.tsx. Below: views. Views that a conversation does not need are loaded on first use.
 
 import { useEffect, useLayoutEffect, useRef, useState, type ReactNode } from "react";
 import { Nowhere } from "../parts/nowhere";
@@ -58,13 +58,13 @@ function viewOf(route: Route): ReactNode {
     case "new":
       return <NewSession key={`${route.project} ${route.agent}`} project={route.project} agent={route.agent} />;
     case "nowhere":
-      return <Nowhere title="There is nothing here">The link is wrong, or from another version.</Nowhere>;
+      return <Nowhere title="Page not found">The link is wrong, or it is for another version of Perdure.</Nowhere>;
     default:
       return <NewSession />;
   }
 }
 
-/** The session after or before the one that is open, as the list shows them. */
+/** Open the next or previous session in list order. */
 function step(by: number): void {
   const entries = [...document.querySelectorAll<HTMLElement>("[data-session]")].map((one) => one.dataset.session!);
   const route = routeNow();
@@ -98,19 +98,19 @@ export function App({ trouble }: { trouble: string }) {
         { id: "search", title: "Search", keys: "/", group: "Page", run: () => go("/search") },
         { id: "next", title: "Next session", keys: "j", group: "Page", repeats: true, run: () => step(1) },
         { id: "previous", title: "Previous session", keys: "k", group: "Page", repeats: true, run: () => step(-1) },
-        { id: "waiting", title: "Next session that waits for you", keys: "g w", group: "Page", run: () => nextWaiting() },
+        { id: "waiting", title: "Next session waiting for you", keys: "g w", group: "Page", run: () => nextWaiting() },
         { id: "jobs", title: "Jobs", keys: "g j", group: "Page", run: () => go("/jobs") },
         { id: "newjob", title: "New job", group: "Page", run: () => go("/jobs/new") },
         { id: "usage", title: "Usage", keys: "g u", group: "Page", run: () => go("/usage") },
         { id: "agents", title: "Agents", keys: "g a", group: "Page", run: () => go("/settings/agents") },
         { id: "projects", title: "Projects", keys: "g p", group: "Page", run: () => go("/settings/projects") },
         { id: "settings", title: "Settings", keys: "g s", group: "Page", run: () => go("/settings") },
-        { id: "help", title: "Keyboard", keys: "?", group: "Page", run: () => setHelp(true) },
+        { id: "help", title: "Keyboard shortcuts", keys: "?", group: "Page", run: () => setHelp(true) },
       ]),
     [],
   );
 
-  // Whoever went to another view begins there, unless the view put the focus somewhere itself.
+  // Move focus to the new view, unless the view already set the focus.
   const main = useRef<HTMLElement>(null);
   const place = "id" in route ? `${route.view} ${route.id}` : "job" in route ? `${route.view} ${route.job}` : route.view;
   const before = useRef(place);
@@ -162,7 +162,7 @@ function Help({ onClose }: { onClose: () => void }) {
   const commands = useCommands().filter((command) => command.keys);
   const groups = [...new Set(commands.map((command) => command.group))];
   return (
-    <Dialog title="Keyboard" onClose={onClose} wide>
+    <Dialog title="Keyboard shortcuts" onClose={onClose} wide>
       <div className="gap-8 text-sm sm:columns-2">
         {groups.map((group) => (
           <section key={group} className="mb-6 break-inside-avoid">

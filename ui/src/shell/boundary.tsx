@@ -1,5 +1,5 @@
-// What is shown in place of something that failed, so that the rest of the page goes on. Above: the app and main.tsx. Below:
-// React's way to catch what is thrown while something is drawn or loaded.
+// The error boundary: replaces a view that failed to render or load, so the rest of the page keeps working. Above: the
+// app and main.tsx. Below: React's error boundaries.
 
 import { Component, lazy, Suspense, type ComponentType, type ReactNode } from "react";
 import { Button } from "../parts/button";
@@ -7,12 +7,12 @@ import { sentence } from "../wire/api";
 import { compare, NotLoaded, ofThisBuild, Outdated } from "./version";
 
 const LOOK_MS = 1000;
-/** Counts up with every new try: what failed before is then loaded again. */
+/** Incremented on every retry, so that views that failed to load are loaded again. */
 let tries = 0;
 
 interface Props {
   children: ReactNode;
-  /** When this changes, it is tried again: another view, or a server that is back. */
+  /** A change triggers a retry: another view was opened, or the server is back. */
   again?: string;
 }
 
@@ -37,7 +37,7 @@ export class Boundary extends Component<Props, { error: unknown; failed: boolean
 
   private waiting: ReturnType<typeof setTimeout> | undefined;
 
-  /** Until the server is there again. */
+  /** Poll until the server is reachable again. */
   private async look(error: unknown): Promise<void> {
     const known = await compare();
     if (this.state.error !== error) return;
@@ -56,8 +56,8 @@ export class Boundary extends Component<Props, { error: unknown; failed: boolean
     const outdated = this.state.error instanceof Outdated;
     return (
       <div role="alert" className="flex flex-1 flex-col items-center justify-center gap-3 p-8 text-center">
-        <h1 className="text-lg font-semibold">{outdated ? "The page was updated" : "This can't be shown"}</h1>
-        <p className="max-w-[60ch] break-words text-quiet">{outdated ? "Reload it to go on. Drafts are kept." : `${sentence(this.state.error)} Sessions go on, and drafts are kept.`}</p>
+        <h1 className="text-lg font-semibold">{outdated ? "The page was updated" : "This view can't be shown"}</h1>
+        <p className="max-w-[60ch] break-words text-quiet">{outdated ? "Reload to continue. Your drafts are saved." : `${sentence(this.state.error)} Your sessions keep running and your drafts are saved.`}</p>
         <div className="flex gap-2">
           <Button tone="primary" onClick={() => location.reload()}>Reload</Button>
           {!outdated && <Button onClick={this.retry}>Try again</Button>}
@@ -67,7 +67,7 @@ export class Boundary extends Component<Props, { error: unknown; failed: boolean
   }
 }
 
-/** A view that is loaded when it is first shown, and again with the next try if it could not be. */
+/** A view loaded on first use. If loading fails, the next retry loads it again. */
 export function whenNeeded<P extends object>(load: () => Promise<{ default: ComponentType<P> }>): ComponentType<P> {
   let failed = false;
   let at = tries;

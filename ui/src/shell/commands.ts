@@ -1,16 +1,16 @@
-// Everything that can be done, by name and by key: one list that views add to while they are shown. Above: the palette and
-// the help show it, the keyboard runs it. Below: nothing. A key is never taken from somebody who writes.
+// All commands, by name and shortcut: one list that views add to while they are shown. Above: the palette and the help
+// list them, key presses run them. Below: nothing. Shortcuts are ignored while the user types in a field.
 
 import { useSyncExternalStore } from "react";
 
 export interface Command {
   id: string;
   title: string;
-  /** As in "g i" (one after the other), "Shift+g", "Ctrl+k". */
+  /** For example "g i" (a sequence), "Shift+g", "Ctrl+k". */
   keys?: string;
   group: string;
   when?: () => boolean;
-  /** Whether it is done over and over while its key is held. */
+  /** Whether it repeats while its key is held down. */
   repeats?: boolean;
   run: () => void;
 }
@@ -26,7 +26,7 @@ function changed(): void {
   for (const listener of listeners) listener();
 }
 
-/** In a layout effect: keys do what the page shows, from the moment it shows it. */
+/** Call this in a layout effect, so that shortcuts match what the page shows from the first frame. */
 export function register(some: Command[]): () => void {
   registered = [...registered, some];
   changed();
@@ -73,5 +73,5 @@ export function listenToKeys(): void {
   });
 }
 
-/** As they stand on the keyboard. */
+/** Keys as printed on the keyboard. */
 export const shownKeys = (keys: string) => keys.split(" ").map((key) => key.replace("Escape", "Esc").replace(/(^|\+)([a-z])$/, (_, before: string, letter: string) => before + letter.toUpperCase()));

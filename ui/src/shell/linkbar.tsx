@@ -1,6 +1,6 @@
-// One slim line that says when the page is not live, no longer the newest, or when the server has set something aside. Above: the app. Below: the overview. It waits a
-// moment before it appears, since a stream that is opened anew is not a loss, and lies over what is below the heading, so
-// that nothing moves when it comes and goes. That there is a newer page stays until it is loaded, so that takes room.
+// Thin status bars: connection lost, newer page available, damaged data on the server. Above: the app. Below: the
+// overview. The connection bar appears after a short delay, because reopening a stream is not a loss. It overlays the
+// content below the heading, so nothing moves when it comes and goes. The other bars stay, so they take up space.
 
 import { useEffect, useState } from "react";
 import { Link } from "../parts/button";
@@ -12,7 +12,7 @@ import { compare } from "./version";
 
 const GRACE_MS = 600;
 
-/** `list`: on a phone the list of sessions fills the page, and its heading is taller than that of a view. */
+/** `list`: whether the session list fills the page (phones). Its heading is taller than a view's. */
 export function LinkBar({ list }: { list: boolean }) {
   const { link, lastEventAt } = useOverview();
   const [shown, setShown] = useState(false);
@@ -35,7 +35,7 @@ export function LinkBar({ list }: { list: boolean }) {
       )}
       {damaged > 0 && (
         <p className="border-b border-amber-line bg-amber-soft px-4 py-1 text-center text-xs text-amber">
-          Some of what is stored is damaged and was set aside; everything else goes on. <Link to="/settings" className="underline underline-offset-2">See what</Link>
+          Some stored data is damaged and was set aside. Everything else works. <Link to="/settings" className="underline underline-offset-2">Details</Link>
         </p>
       )}
       <div className="relative">
@@ -50,7 +50,7 @@ function Words({ since }: { since: number }) {
   return <p className="border-b border-amber-line bg-amber-soft px-4 py-1 text-center text-xs text-amber">Reconnecting, last event {counting(Math.max(0, now - since))} ago</p>;
 }
 
-/** How many sessions and launches can't be read, as the server knows when the connection is there. */
+/** How many sessions and launches the server can't read. Fetched on every connect. */
 function useDamaged(): number {
   const { link } = useOverview();
   const [damaged, setDamaged] = useState(0);
@@ -64,7 +64,7 @@ function useDamaged(): number {
   return damaged;
 }
 
-/** Looked at whenever the connection is back, since a server is updated by starting another one. */
+/** Checked on every reconnect, because updating the server restarts it. */
 function useOutdated(): boolean {
   const { link } = useOverview();
   const [outdated, setOutdated] = useState(false);

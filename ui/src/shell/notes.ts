@@ -1,14 +1,14 @@
-// Which notifications there are: a short wait before each, so that what is seen in another tab or already over is never
-// shown, and one that is no longer true is taken away. Above: telling.ts gives it events and shows what it says. Below:
-// nothing but timers, and a channel between the tabs of a browser.
+// Decides which notifications to show. Each one is delayed briefly, so that nothing already seen in another tab or
+// already over is shown. A notification is closed when it no longer applies. Above: telling.ts passes in events and
+// shows the results. Below: timers, and a channel between the tabs of a browser.
 
 import type { Event } from "../wire/types";
 
-/** Long enough for another tab to say that it shows it, and for the rest of what was missed to come. */
+/** Long enough for another tab to report that it shows the session, and for the other missed events to arrive. */
 const WAIT_MS = 500;
 const REMEMBERED = 200;
 
-/** What tabs tell each other: a person looks at this session, and so at this in it. */
+/** Sent between tabs: the user is looking at this session, and so has seen this notification. */
 export interface Seen {
   session: string;
   key?: string;
@@ -39,7 +39,7 @@ export class Notes {
   hear(event: Event): void {
     const session = event.session_id;
     if (event.type === "prompt_resolved") this.finish(`${session} ${event.prompt_id}`);
-    // The next turn, or its message: nobody needs to be told that the one before it is over.
+    // The next turn has started or is waiting, so a notification about the previous one is obsolete.
     if (event.type === "turn_start" || event.type === "waiting_to_begin") this.withdraw(`${session} turn`);
     const words = wordsOf(event);
     if (!words) return;
@@ -49,7 +49,7 @@ export class Notes {
     else if (!this.over.has(once)) this.wait(event, words, key);
   }
 
-  /** A person looks at this session, here or in another tab. */
+  /** The user is looking at this session, here or in another tab. */
   seen({ session, key }: Seen): void {
     if (key) this.remember(key);
     for (const [known, entry] of this.entries) if (entry.session === session) this.withdraw(known);
@@ -89,5 +89,5 @@ export class Notes {
 export function wordsOf(event: Event): string | null {
   if (event.type === "pending_prompt") return `Waiting for you: ${event.title || event.questions?.[0]?.question || "a prompt"}`;
   if (event.type !== "turn_end" || event.stop_reason === "cancelled") return null;
-  return event.stop_reason === "end_turn" ? "The turn is done." : "The turn failed.";
+  return event.stop_reason === "end_turn" ? "Turn finished." : "Turn failed.";
 }

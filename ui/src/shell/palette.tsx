@@ -1,5 +1,6 @@
-// The palette: every command and session by a few letters. Above: the app opens it. Below: the list of commands. A list box
-// under a field in the browser's own dialog; libraries for this inject styles, which the content policy refuses.
+// The command palette: find any command or session by typing a few letters. Above: the app opens it. Below: the command
+// list. It is a list box under a field in the browser's own dialog. Palette libraries inject styles, which the content
+// security policy blocks.
 
 import { useEffect, useMemo, useRef, useState } from "react";
 import { Dot } from "../parts/dot";
@@ -18,7 +19,7 @@ interface Entry {
 
 const MOST = 60;
 
-/** Whether the letters appear in this order; smaller is better. */
+/** A fuzzy match score (lower is better), or null if the letters don't appear in this order. */
 export function fits(text: string, wanted: string): number | null {
   const lower = text.toLowerCase();
   const whole = lower.indexOf(wanted);
@@ -62,7 +63,7 @@ export function Palette({ onClose }: { onClose: () => void }) {
   const run = (entry: Entry | undefined) => {
     if (!entry) return;
     onClose();
-    // After the dialog gave the focus back, so that a command may move it.
+    // Run after the dialog has returned the focus, so that the command can move it.
     setTimeout(entry.run);
   };
   useEffect(() => {
@@ -78,7 +79,7 @@ export function Palette({ onClose }: { onClose: () => void }) {
         aria-controls="palette-list"
         aria-activedescendant={`palette-${picked}`}
         aria-label="Command or session"
-        placeholder="Find a command or a session"
+        placeholder="Find a command or session"
         value={wanted}
         onChange={(event) => (setWanted(event.target.value), setPicked(0))}
         onKeyDown={(event) => {

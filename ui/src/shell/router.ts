@@ -1,5 +1,5 @@
-// Where the page is: a path of its own for each view, read from and written to the browser's history. Above: the app and
-// every link. Below: history. None of these paths is one of the API's.
+// The router: each view has a path, read from and written to the browser's history. Above: the app and every link.
+// Below: the History API. No path collides with one of the server's API.
 
 import { useSyncExternalStore } from "react";
 
@@ -21,7 +21,7 @@ export type Route =
   | { view: "session"; id: string; place: Place | null }
   | { view: "inspector"; id: string };
 
-/** Where in a session: a turn, and the words that were looked for in it. Made anew whenever somebody goes there. */
+/** A place in a session: a turn and the search terms to find in it. Each navigation creates a new object. */
 export interface Place {
   turn: number;
   q: string;
@@ -49,14 +49,14 @@ function decode(text: string): string {
   }
 }
 
-const NAMES: Partial<Record<Route["view"], string>> = { new: "New session", inbox: "Inbox", search: "Search", usage: "Usage", jobs: "Jobs", newjob: "New job", job: "Job", editjob: "Edit job", nodes: "Nodes", agents: "Agents", projects: "Projects", settings: "Settings", inspector: "Events", nowhere: "Nothing here" };
+const NAMES: Partial<Record<Route["view"], string>> = { new: "New session", inbox: "Inbox", search: "Search", usage: "Usage", jobs: "Jobs", newjob: "New job", job: "Job", editjob: "Edit job", nodes: "Nodes", agents: "Agents", projects: "Projects", settings: "Settings", inspector: "Events", nowhere: "Not found" };
 
-/** What the tab is called where that is not a session's title. */
+/** The tab title for views other than a session. */
 export const nameOf = (route: Route) => (NAMES[route.view] ? `${NAMES[route.view]} · Perdure` : "Perdure");
 
 export const pathOf = (id: string) => `/s/${encodeURIComponent(id)}`;
 export const pathOfTurn = (id: string, turn: number, q = "") => `${pathOf(id)}/turn/${turn}${q && "?q=" + encodeURIComponent(q)}`;
-/** No job has the id "new", which is the form. */
+/** No job has the id "new": that path is the form. */
 export const pathOfJob = (id: string) => `/jobs/${encodeURIComponent(id)}`;
 
 const listeners = new Set<() => void>();
@@ -70,7 +70,7 @@ function look(): void {
 addEventListener("popstate", look);
 
 let browsing = false;
-/** Whether the last step went from one session to the next: whoever looks around does not write yet. */
+/** Whether the last navigation stepped through the session list. If so, don't focus the composer. */
 export const isBrowsing = () => browsing;
 
 export function go(path: string, replace = false, browses = false): void {

@@ -1,5 +1,5 @@
-// The list of sessions: what waits for the person, what works, what waits to begin, and the rest, with what sessions started below them. Above:
-// the app. Below: the overview. It is navigation: each entry is a link.
+// The session list: waiting for you, working, waiting to start, then the rest, each with its child sessions below it.
+// Above: the app. Below: the overview. It is navigation: each entry is a link.
 
 import { useEffect, useLayoutEffect, useMemo, useState, type KeyboardEvent } from "react";
 import { Button, IconButton, Link } from "../parts/button";
@@ -65,11 +65,11 @@ export function Sidebar({ onPalette }: { onPalette: () => void }) {
         ))}
         {loaded && !shown.length && (
           <div className="space-y-3 px-2 py-2 text-sm text-quiet">
-            <p>{filtered ? "No session fits the filter." : "No sessions yet. Write a message to start one."}</p>
+            <p>{filtered ? "No sessions match the filter." : "No sessions yet. Send a message to start one."}</p>
             {filtered ? <Button onClick={() => setFilter(NO_FILTER)}>Show all sessions</Button> : <Button tone="primary" className="md:hidden" onClick={() => go("/new")}>Start a session</Button>}
           </div>
         )}
-        {more && <Link to="/search" className="reach block px-2 text-xs text-quiet underline underline-offset-2">Older sessions are found by search</Link>}
+        {more && <Link to="/search" className="reach block px-2 text-xs text-quiet underline underline-offset-2">Search for older sessions</Link>}
       </div>
       <div className="grid grid-cols-2 gap-0.5 border-t border-line p-2 text-sm">
         <Place to="/inbox" icon="inbox" label="Inbox" count={waiting} current={route.view === "inbox"} wide={!several} />
@@ -98,7 +98,7 @@ function Entry({ session, tree, folds, current, depth }: EntryProps) {
   const children = tree.children.get(session.id) ?? [];
   const away = folds.folded.has(session.id);
   const line = (mark === "failed" && session.error) || (mark === "waiting" && session.waiting_for) || (mark === "accepted" && session.waits_for?.message) || withoutMarks(session.last_line ?? "");
-  // As in other trees: to the left it folds, to the right it opens.
+  // As in other trees: Left collapses, Right expands.
   const onKeyDown = (event: KeyboardEvent) => {
     if (children.length && (event.key === "ArrowLeft" || event.key === "ArrowRight")) folds.fold(session.id, event.key === "ArrowLeft");
   };

@@ -1,6 +1,7 @@
-// Being told: the tab's title and icon, and notifications when a turn ends or a prompt waits. Above: the app starts it.
-// Below: the overview, notes.ts, which decides, and the browser's notifications, on phones those of a service worker
-// (public/telling.js). Tabs use the same tag, so that many tabs make one notification, and tell each other what is looked at.
+// Notifies the user: the tab's title and icon, and notifications when a turn ends or a prompt is waiting. Above: the
+// app starts it. Below: the overview; notes.ts, which decides what to show; and the browser's notifications, which on
+// phones need a service worker (public/telling.js). All tabs use the same tag, so several tabs produce one
+// notification. They also tell each other which session the user is looking at.
 
 import { useEffect } from "react";
 import { keep, kept } from "../state/kept";
@@ -27,7 +28,7 @@ export function useTitleAndIcon(): void {
 
 export type Telling = "off" | "on" | "refused" | "impossible";
 
-/** Browsers on phones have them for service workers alone: to make one is an error. */
+/** On phones only service workers can show notifications; the constructor throws. */
 let byWorker = typeof navigator !== "undefined" && /Android/i.test(navigator.userAgent);
 
 export function telling(): Telling {
@@ -43,10 +44,10 @@ export async function setTelling(on: boolean): Promise<Telling> {
   return telling();
 }
 
-/** What the person sees now needs no notification any more. */
+/** Close notifications about what the user sees now. */
 let look: () => void = () => {};
 
-/** Whether a person looks at this session in this tab. */
+/** Whether the user is looking at this session in this tab. */
 function looking(session: string): boolean {
   const route = routeNow();
   return document.visibilityState === "visible" && document.hasFocus() && "id" in route && route.id === session;
@@ -64,7 +65,7 @@ export function startTelling(): void {
     notes.seen({ session: route.id });
     tell({ session: route.id });
   };
-  // Somebody pressed a notification of the service worker.
+  // The user clicked a notification shown by the service worker.
   navigator.serviceWorker?.addEventListener("message", (message: MessageEvent<{ path: string }>) => go(message.data.path));
   addEventListener("focus", () => look());
   document.addEventListener("visibilitychange", () => look());
@@ -72,7 +73,7 @@ export function startTelling(): void {
 
 async function show(event: Event, words: string, key: string): Promise<Note | null> {
   if (telling() !== "on") return null;
-  // A session that was made a moment ago is not in the list yet.
+  // A session created a moment ago is not in the list yet.
   const known = overviewNow().sessions.find((one) => one.id === event.session_id);
   const session = known ?? (await get<Session>(at(event.session_id)).catch(() => null));
   const title = session ? titleOf(session) : "Perdure";

@@ -1,5 +1,5 @@
-// A sentence that appears for a while: what was refused, and what to do. Above: whoever did something for a person. Below:
-// nothing. It is a live region, so it is read aloud too.
+// Toasts: short messages that disappear after a few seconds, such as errors and what to do about them. Above: views
+// that run actions. Below: nothing. They are a live region, so screen readers announce them.
 
 import { useSyncExternalStore } from "react";
 import { IconButton } from "../parts/button";
@@ -30,7 +30,7 @@ export function say(text: string, bad = false): void {
 
 const dismiss = (id: number) => set(toasts.filter((toast) => toast.id !== id));
 
-/** Do it, and say so if it was refused. */
+/** Wait for the result. On failure, show the error and return undefined. */
 export async function attempt<T>(work: Promise<T>): Promise<T | undefined> {
   try {
     return await work;

@@ -1,5 +1,5 @@
-// Whether the server has another page than this one by now. Above: the app, before it loads a part of the page and whenever
-// the connection is back. Below: the note that a build leaves of what it was made from.
+// Checks whether the server has a different build of the page. Above: the app, before it loads a part of the page and
+// on every reconnect. Below: digest.txt, the hash of the sources that each build writes.
 
 declare const __BUILD__: string;
 
@@ -11,16 +11,16 @@ export class Outdated extends Error {
 
 export class NotLoaded extends Error {
   constructor(
-    /** Whether the server was away, so that it is worth trying again. */
+    /** Whether the server was unreachable, so that a retry makes sense. */
     readonly away: boolean,
   ) {
-    super(away ? "This part of the page could not be loaded: the server can't be reached." : "This part of the page could not be loaded. Reload the page.");
+    super(away ? "Can't load this part of the page: the server is unreachable." : "Can't load this part of the page. Reload the page.");
   }
 }
 
 export type Known = "same" | "other" | "away";
 
-/** Whether the server's page is this one. */
+/** Whether the server has the same build of the page. */
 export async function compare(build: string = __BUILD__): Promise<Known> {
   try {
     const answer = await fetch("/page/digest.txt", { cache: "no-cache" });
@@ -31,8 +31,8 @@ export async function compare(build: string = __BUILD__): Promise<Known> {
   }
 }
 
-/** Parts of one page don't fit another, so what is loaded later must be of the same build. A browser remembers a part that it
- * could not load, so that is not even tried while the server is away. */
+/** Parts of different builds don't fit together, so check the build before loading one. Browsers remember a module that
+ * failed to load, so don't try while the server is unreachable. */
 export async function ofThisBuild<T>(load: () => Promise<T>, build?: string): Promise<T> {
   const known = await compare(build);
   if (known === "other") throw new Outdated();

@@ -1,11 +1,11 @@
-// What each event means for a session: one small function per type. Above: session.ts decides whether an event is the next
-// one. Below: model.ts. Pure: no clock, no request. The server's own fold (core/view.py) says the same in Python.
+// How each event changes the session state: one small function per event type. Above: session.ts checks that an event
+// is the next one. Below: model.ts. Pure: no clock, no requests. core/view.py is the server's version in Python.
 
 import type { Event, Message, NoticePart, Part, Prompt, ResolvedPart, TextPart, ToolPart, TurnInfo } from "../wire/types";
 import { blank, find, type State, type Turn } from "./model";
 import { accepted, active, edited, ofSession, queued, spent, started, unqueued, withSession } from "./ofsession";
 
-/** Change the event's turn. One that is not here is fetched as it is when it is looked at; one is never made up. */
+/** Change the event's turn. A turn that is not loaded is left alone: it is fetched when it is shown. */
 function inTurn(state: State, event: Event, change: (turn: Turn) => Turn): State {
   const index = event.turn === null ? -1 : state.turns.findLastIndex((turn) => turn.turn === event.turn);
   if (index < 0) return state;
@@ -16,7 +16,7 @@ function inTurn(state: State, event: Event, change: (turn: Turn) => Turn): State
   return { ...state, turns };
 }
 
-/** With these two a turn begins: from here on all of it is seen. */
+/** For the two events that start a turn. From here on, every event of the turn is seen. */
 function inNewTurn(state: State, event: Event, change: (turn: Turn) => Turn): State {
   if (event.turn === null) return state;
   const begun = find(state, event.turn) ? state : { ...state, turns: [...state.turns, blank(event.turn)].sort((a, b) => a.turn - b.turn) };
@@ -30,8 +30,13 @@ function withInfo(turn: Turn, changes: Partial<TurnInfo>): Turn {
   return turn.info ? { ...turn, info: { ...turn.info, ...changes } } : turn;
 }
 
-/** The state after this event, which is the next one. */
+/** Events that don't change what the page shows. Every other type has a case below or in ofsession.ts; types of a newer
+ * server have none. ui/test/projection.test.ts checks both. */
+export const NOT_SHOWN: ReadonlySet<string> = new Set(["waiting_for_input", "abort_requested", "driver_fallback", "unrecognised"]);
+
+/** The state after this event, which must be the next one. */
 export function fold(state: State, event: Event): State {
+  if (NOT_SHOWN.has(event.type)) return state;
   switch (event.type) {
     case "session_created":
       return { ...state, session: event.session };
@@ -84,18 +89,18 @@ export function fold(state: State, event: Event): State {
   }
 }
 
-/** What is told in its place, with what it changes in the turn. An event of no turn belongs to no place. */
+/** Add a notice to the event's turn, with changes to the turn's info. An event without a turn is not shown. */
 function notice(state: State, event: Event, changes: () => Partial<TurnInfo> = () => ({})): State {
   return inTurn(state, event, (turn) => withInfo(add(turn, told(event) as unknown as NoticePart), changes()));
 }
 
-/** An event as a part: without what is the same for the whole turn. */
+/** An event as a part: without the fields that are the same for the whole turn. */
 function told(event: Event): Record<string, unknown> {
   const { seq: _seq, first_seq: _first, session_id: _session, turn: _turn, answer: _answer, ...rest } = event;
   return rest;
 }
 
-/** A message was edited in its place, or this turn and all after it were taken back. */
+/** A message was edited in place, or this turn and all later ones were rewound. */
 function historyChanged(before: State, event: Event): State {
   const state = active(before, event, { revision: (before.session?.revision ?? 0) + 1 });
   if (event.turn === null) return { ...state, stale: true };
@@ -114,7 +119,7 @@ function userMessage(state: State, event: Event): State {
   return accepted(inNewTurn(state, event, (turn) => ({ ...turn, message, info })), event);
 }
 
-/** A turn of which nothing is known yet but what this event says. */
+/** A new turn's info, from its first event. */
 function infoOf(event: Event, run: string): TurnInfo {
   return {
     turn: event.turn!,
@@ -239,7 +244,7 @@ function resolved(state: State, event: Event): State {
   return { ...(event.by === "person" ? active(after, event, waiting) : withSession(after, waiting)), prompts };
 }
 
-/** What was asked, and what was said to it. */
+/** The question, and the answer or reason given. */
 function about(prompt: Prompt | undefined, event: Event): Partial<ResolvedPart> {
   const said: Partial<ResolvedPart> = event.answer?.reason ? { reason: event.answer.reason } : {};
   if (!prompt) return said;

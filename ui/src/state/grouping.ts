@@ -1,4 +1,4 @@
-// Sessions in the order in which a person cares, and as a tree of who started whom. Above: the sidebar. Below: attention.
+// Sessions grouped by urgency, and as a tree of parents and children. Above: the sidebar. Below: attention.
 
 import type { Session } from "../wire/types";
 import { attention, type Attention } from "./attention";
@@ -11,17 +11,17 @@ interface Group {
 }
 
 export interface Tree {
-  /** Those that nobody here started, in the order of the newest activity of what they are the root of. */
+  /** Sessions without a listed parent, ordered by the latest activity in their tree. */
   roots: Session[];
   children: Map<string, Session[]>;
 }
 
-/** In the order in which a person cares. A session stands where the most urgent one of those below it would. */
+/** Groups, most urgent first. A tree goes into the group of its most urgent session. */
 export function grouped({ roots, children }: Tree, now: number): Group[] {
   const groups: Group[] = [
     { name: "Waiting for you", sessions: [] },
     { name: "Working", sessions: [] },
-    { name: "Waiting to begin", sessions: [] },
+    { name: "Waiting to start", sessions: [] },
     { name: "Today", sessions: [] },
     { name: "Last seven days", sessions: [] },
     { name: "Older", sessions: [] },
@@ -36,7 +36,7 @@ export function grouped({ roots, children }: Tree, now: number): Group[] {
   return groups.filter((group) => group.sessions.length);
 }
 
-/** Sessions that another one started stand below it, if that is here too. */
+/** Child sessions go below their parent if the parent is in the list. */
 export function tree(sessions: Session[]): Tree {
   const known = new Map(sessions.map((session) => [session.id, session]));
   const children = new Map<string, Session[]>();
@@ -49,7 +49,7 @@ export function tree(sessions: Session[]): Tree {
   return { roots: [...roots], children };
 }
 
-/** Who started a session, who started that one, and so on. Imported sessions may lead in a circle: those in it have none. */
+/** The parent, its parent, and so on. Imported sessions may form a cycle; sessions in a cycle have no ancestors. */
 export function ancestors(session: Session, known: Map<string, Session>): Session[] {
   const line: Session[] = [];
   let above = session.parent ? known.get(session.parent) : undefined;
@@ -61,12 +61,12 @@ export function ancestors(session: Session, known: Map<string, Session>): Sessio
   return above ? line.slice(0, line.indexOf(above) + 1) : line;
 }
 
-/** All that a session started, and what those started. */
+/** All descendants of a session. */
 export function below(id: string, children: Map<string, Session[]>): Session[] {
   return (children.get(id) ?? []).flatMap((session) => [session, ...below(session.id, children)]);
 }
 
-/** How many of them need a look, most urgent first. */
+/** How many need attention, most urgent state first. */
 export function needs(sessions: Session[]): [Attention, number][] {
   const count = (mark: Attention) => sessions.filter((session) => attention(session) === mark).length;
   return (["waiting", "working", "accepted", "failed"] as const).map((mark): [Attention, number] => [mark, count(mark)]).filter(([, number]) => number > 0);

@@ -1,5 +1,5 @@
-// A job as it is written in the form, and what of it is sent: only what the person changed. Above: the form of a job. Below:
-// schedule.ts for units and times. All values are texts, as fields have them.
+// The job form's values, and the request body built from them: only the fields the user changed. Above: the job form.
+// Below: schedule.ts for units and times. All values are strings, as in input fields.
 
 import { fieldTime, secondsOf, splitSeconds, type Unit } from "../text/schedule";
 import type { Job, Missed, Overlap } from "../wire/jobs";
@@ -34,9 +34,9 @@ export interface JobDraft {
   keep_days: string;
 }
 
-/** What the server takes where a field is empty and can't be. */
+/** The server's defaults, sent for empty fields that can't be null. */
 const DEFAULTS = { jitter_s: 0, missed_max: 10, max_failures: 5 };
-/** Null is nothing set. */
+/** Null means not set. */
 const NUMBERS = ["max_runs", "keep_sessions", "keep_days"] as const;
 const TEXTS = ["agent", "project", "workdir", "model", "mode"] as const;
 
@@ -83,10 +83,10 @@ type Body = Record<string, Json>;
 const labelsOf = (text: string) => [...new Set(text.split(",").map((one) => one.trim()).filter(Boolean))];
 const timing = (draft: JobDraft): Body => (draft.kind === "cron" ? { cron: draft.cron.trim() } : { every_s: secondsOf(draft.every, draft.unit) });
 
-/** What a session that exists has already is not the job's to say. */
+/** An existing session already has these values, so the job can't set them. */
 const effective = (draft: JobDraft): JobDraft => (draft.session === "one" ? { ...draft, project: "", workdir: "", model: "", mode: "", labels: "" } : draft);
 
-/** The fields that differ from what the form began with. Those of a new job that every job needs are always there. */
+/** The fields that differ from the form's initial values. A new job always includes the required ones. */
 export function bodyOf(given: JobDraft, before: JobDraft, isNew: boolean): Body {
   const draft = effective(given);
   const body: Body = {};
@@ -96,7 +96,7 @@ export function bodyOf(given: JobDraft, before: JobDraft, isNew: boolean): Body 
   if (isNew || changed("message")) body.message = draft.message;
   if (isNew || changed("kind", ...(draft.kind === "cron" ? (["cron"] as const) : (["every", "unit"] as const)))) Object.assign(body, timing(draft));
   if (isNew || zoned) body.time_zone = draft.time_zone.trim();
-  // They are written without a zone, so they mean another moment in another one.
+  // These times have no zone, so a new time zone changes which moment they mean.
   for (const name of ["starts_at", "until"] as const) if (changed(name) || (zoned && draft[name])) body[name] = draft[name] || null;
   if (changed("session", "session_id")) body.session = draft.session === "one" ? draft.session_id : draft.session;
   for (const name of TEXTS) if (changed(name)) body[name] = draft[name].trim() || null;
@@ -114,13 +114,13 @@ export function previewOf(draft: JobDraft, created_at: string | null): Body | nu
   if (!asked.time_zone || (draft.kind === "cron" ? !asked.cron : !(Number.isInteger(asked.every_s) && Number(asked.every_s) > 0))) return null;
   if (draft.until) asked.until = draft.until;
   if (draft.starts_at) asked.starts_at = draft.starts_at;
-  // The interval of a job that exists is counted from its beginning.
+  // The interval of an existing job counts from its creation.
   else if (created_at && draft.kind === "every") asked.starts_at = new Date(Date.parse(created_at) + Number(asked.every_s) * 1000).toISOString();
   return asked;
 }
 
-/** The field of the form that shows what the server says of one of its own: `labels[0]` is part of `labels`. */
+/** The form field for a field name in a server error: `labels[0]` belongs to `labels`. */
 export const fieldOf = (name: string) => (name === "every_s" ? "every" : name.replace(/[.[].*$/, ""));
 
-/** Those that are folded away until somebody wants them. */
+/** The fields in the collapsed "More" section. */
 export const MORE = ["missed", "missed_max", "overlap", "jitter_s", "starts_at", "until", "max_runs", "max_failures", "keep_sessions", "keep_days"];

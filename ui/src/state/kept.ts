@@ -1,5 +1,5 @@
-// What this browser keeps: drafts, messages on their way, the theme, small choices. Above: views. Below: localStorage,
-// which may be full or forbidden; then nothing is kept and nothing breaks.
+// This browser's storage: drafts, unsent messages, the theme, small preferences. Above: views. Below: localStorage. If
+// it is full or blocked, nothing is stored and nothing breaks.
 
 export function kept(key: string): string | null {
   try {
@@ -9,19 +9,19 @@ export function kept(key: string): string | null {
   }
 }
 
-/** Whether it is kept now. */
+/** Store a value. Returns whether it worked. */
 export function keep(key: string, value: string | null): boolean {
   try {
     if (value === null || value === "") localStorage.removeItem("perdure." + key);
     else localStorage.setItem("perdure." + key, value);
     return true;
   } catch {
-    // Full or forbidden.
+    // Full or blocked.
     return false;
   }
 }
 
-/** The keys that begin so. */
+/** All keys with this prefix. */
 export function keptKeys(prefix: string): string[] {
   try {
     const all = Array.from({ length: localStorage.length }, (_, index) => localStorage.key(index) ?? "");
@@ -31,7 +31,7 @@ export function keptKeys(prefix: string): string[] {
   }
 }
 
-/** Another tab has changed what is kept under this key; null: it is kept no longer. */
+/** Listen for changes made by other tabs. A null value means the key was removed. */
 export function onKept(listener: (key: string, value: string | null) => void): void {
   if (typeof addEventListener !== "function") return;
   addEventListener("storage", (event) => {

@@ -1,5 +1,4 @@
-// Agents, projects and the catalogue: fetched when first looked at, and again when something changed them. Above: views.
-// Below: the API.
+// Agents, projects and the catalogue: fetched on first use, and again after a change. Above: views. Below: the API.
 
 import { useEffect, useSyncExternalStore } from "react";
 import { get, sentence } from "../wire/api";
@@ -20,7 +19,7 @@ export function fetched<T>(path: string, empty: T) {
     asked = true;
     const mine = ++newest;
     const found = await get<T>(path).then((value) => ({ value, loaded: true, error: "" }), (error) => ({ error: sentence(error) }));
-    // Somebody has asked again since: that answer is newer.
+    // A later request is under way; its answer is newer.
     if (mine !== newest) return;
     state = { ...state, ...found };
     asked = !state.error;

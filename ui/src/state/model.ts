@@ -1,5 +1,5 @@
-// What the page knows of a session, as values. Above: session.ts and folding.ts make them, views read them. Below: the types
-// of the wire. Values that did not change keep their identity, so that a view of a finished turn is never rendered again.
+// The page's state of a session, as immutable values. Above: session.ts and folding.ts create them, views read them.
+// Below: the wire types. Unchanged values keep their identity, so finished turns are not rendered again.
 
 import type { Command, Message, Part, Prompt, Queued, Session, TurnInfo } from "../wire/types";
 
@@ -8,13 +8,13 @@ export interface Turn {
   info: TurnInfo | null;
   message: Message | null;
   parts: Part[];
-  /** Whether the parts are here from the beginning; else they are to be fetched. */
+  /** Whether all parts are loaded. If not, they have to be fetched. */
   loaded: boolean;
-  /** How many parts of the beginning of a very long turn are not here. They are fetched when the person asks for them. */
+  /** How many parts at the start of a very long turn are not loaded. They are fetched on request. */
   skipped: number;
-  /** Taken back: no longer part of the conversation, and folded. */
+  /** Rewound: no longer part of the conversation, and shown collapsed. */
   rewound: boolean;
-  /** Events up to this number are already in the parts. */
+  /** Events up to this number are already included in the parts. */
   upTo: number;
 }
 
@@ -23,17 +23,17 @@ export interface State {
   seq: number;
   session: Session | null;
   turns: Turn[];
-  /** The turns that exist, whether they are here or not. */
+  /** All turns of the conversation, loaded or not. */
   visible: number[];
   prompts: Prompt[];
   queue: Queued[];
-  /** Every prompt that was seen, for what it was called once it is answered. */
+  /** Every prompt seen so far, to show its title after it is answered. */
   asked: Record<string, Prompt>;
   commands: Command[];
-  /** What was chosen for the agents that this session was seen with, for when it comes back to them. */
+  /** The model, mode and options of each agent this session has used, for switching back to one. */
   choices: Record<string, Partial<Session>>;
   lastEventAt: string | null;
-  /** Something changed behind what was seen: begin anew. */
+  /** Events were missed or can't be applied: fetch a new snapshot. */
   stale: boolean;
 }
 

@@ -1,5 +1,6 @@
-// Which nodes there are: one, as a rule, and then no view speaks of nodes. Above: sidebar, app, session header, the view of
-// nodes. Below: the API. It is fetched at the start, by whoever looks, and now and then while there are several.
+// The list of nodes. Usually there is one, and then no view mentions nodes. Above: the sidebar, the app, the session
+// header and the nodes view. Below: the API. Fetched at startup, when a view needs it, and regularly while there are
+// several.
 
 import { useEffect, useState } from "react";
 import { at, get } from "../wire/api";
@@ -13,14 +14,15 @@ const LOOK_MS = 60_000;
 export const useNodes = fetched<{ nodes: Node[] }>("/api/nodes", { nodes: [] });
 export const refreshNodes = useNodes.refresh;
 
-/** Whether it matters on which node something is. */
+/** Whether there are several nodes, so that views mention them. */
 export const useSeveralNodes = () => useNodes().value.nodes.length > 1;
 
 setInterval(() => {
   if (document.visibilityState === "visible" && useNodes.now().value.nodes.length > 1) void refreshNodes();
 }, LOOK_MS);
 
-/** The name of the node that owns a session; empty if there is only one. The list knows it, but not of old sessions. */
+/** The name of the node that owns a session; empty if there is only one node. Old sessions are not in the session list,
+ * so their node is fetched. */
 export function useNodeName(id: string): string {
   const several = useSeveralNodes();
   const { sessions, loaded } = useOverview();

@@ -1,5 +1,5 @@
-// What events mean for a session as a whole: its agent, its choices, its figures, its queue. Above: folding.ts calls these.
-// Below: model.ts. Pure. The server's own fold (core/evolve.py) says the same in Python.
+// How events change the session itself: its agent, options, usage and queue. Above: folding.ts calls these functions.
+// Below: model.ts. Pure. core/evolve.py is the server's version in Python.
 
 import type { Event, Queued, Session, Usage } from "../wire/types";
 import type { State } from "./model";
@@ -10,7 +10,7 @@ export const withSession = (state: State, changes: Partial<Session>): State =>
 const TOTALS = ["input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "cost_usd"] as const;
 const CHOICES = ["model", "mode", "models", "modes", "config_options", "commands"] as const;
 
-/** Times are written so that the later one is the greater text. */
+/** Times are formatted so that string order is time order. */
 const later = (one: string, other: string | undefined) => (other && other > one ? other : one);
 
 export function ofSession(state: State, event: Event): State {
@@ -40,7 +40,7 @@ export function ofSession(state: State, event: Event): State {
   }
 }
 
-/** The fields of an event that say something; the others did not change. */
+/** The fields the event sets. Null fields did not change. */
 function given(event: Event, keys: (keyof Session)[]): Partial<Session> {
   return Object.fromEntries(keys.filter((key) => event[key] !== null && event[key] !== undefined).map((key) => [key, event[key]]));
 }
@@ -61,16 +61,16 @@ function ended(state: State, session: Session, event: Event): State {
   return { ...after, prompts: [], queue: [] };
 }
 
-/** A message, a prompt, an answer, a turn's end or a changed history: what lists are sorted by. */
+/** Update the last activity, which lists are sorted by: a message, prompt, answer, turn end or history change. */
 export function active(state: State, event: Event, changes: Partial<Session> = {}): State {
   return withSession(state, { last_active_at: later(event.at, state.session?.created_at), ...changes });
 }
 
-/** A message is accepted: it has a turn, which has not begun. */
+/** A message was accepted: it has a turn that has not started yet. */
 export const accepted = (state: State, event: Event): State =>
   active(state, event, { state: "accepted", waits_for: null, error: null, turn_count: state.visible.length });
 
-/** A turn of this agent begins. What was chosen for one agent means nothing to another. */
+/** A turn of this agent starts. One agent's options don't apply to another. */
 export function started(state: State, event: Event): State {
   const session = state.session;
   if (!session) return state;
@@ -78,14 +78,14 @@ export function started(state: State, event: Event): State {
   if (event.agent === session.agent || event.taken_over) return withSession(state, changes);
   const before = state.choices[event.agent];
   const choices = { ...state.choices, [session.agent]: Object.fromEntries(CHOICES.map((key) => [key, session[key]])) };
-  // It was here before this page looked, with choices that only the server knows.
+  // The agent worked here before this page was opened, so only the server knows its options.
   const unknown = !before && !!session.turns?.some((turn) => turn.agent === event.agent && turn.turn !== event.turn);
   const chosen: Partial<Session> = { ...Object.fromEntries(CHOICES.map((key) => [key, null])), commands: [], ...before };
   const after = withSession(state, { ...changes, agent: event.agent, native_session_id: event.native_session_id ?? null, ...chosen });
   return { ...after, commands: chosen.commands ?? [], choices, stale: state.stale || unknown };
 }
 
-/** What a turn has used is added to what the session has. */
+/** The session's usage, plus that of one turn. */
 export function spent(session: Session, usage: Usage | null): Session["usage"] {
   const total = { ...session.usage };
   for (const key of TOTALS) {
@@ -103,7 +103,7 @@ function config(state: State, session: Session, event: Event): State {
     return { ...withSession(state, { ...changes, commands }), commands };
   }
   const options = changes.config_options ?? session.config_options;
-  // What a person chose is so once the agent says that it is.
+  // A requested option takes effect only when the agent confirms it.
   if (options && !event.requested && !event.refused) {
     changes.config_options = options.map((option) => (option.id === event.config_id ? { ...option, currentValue: event.value } : option));
   }
@@ -115,7 +115,7 @@ function config(state: State, session: Session, event: Event): State {
 export function queued(state: State, event: Event): State {
   const entry: Queued = { message_id: event.message_id, text: event.text, agent: event.agent, attachments: event.attachments ?? [], queued_at: event.at, first: !!event.first };
   const queue = state.queue.filter((one) => one.message_id !== event.message_id);
-  // Those that interrupt go before those that wait, in their own order.
+  // Messages that interrupt go before the others, in the order they were sent.
   queue.splice(event.first ? queue.filter((one) => one.first).length : queue.length, 0, entry);
   return { ...active(state, event, { queue_length: queue.length }), queue };
 }

@@ -1,6 +1,6 @@
-// Messages on their way. A message is kept here, with an id of its own, until the log shows it: a reload or a lost
-// connection sends it again under the same id, and the server takes it once. Above: the composer and the conversation.
-// Below: api.ts and what the browser keeps, a key for each message, so that tabs don't overwrite each other's.
+// The outbox: messages being sent. A message stays here, with a unique id, until the log shows it. After a reload or a
+// lost connection it is sent again with the same id, and the server accepts it only once. Above: the composer and the
+// conversation. Below: api.ts and the browser's storage, with one key per message, so tabs don't overwrite each other.
 
 import { useSyncExternalStore } from "react";
 import { at, away, newId, request, sentence } from "../wire/api";
@@ -11,9 +11,9 @@ import { keep, keepJson, keptJson, keptKeys, onKept } from "./kept";
 const PREFIX = "outbox.";
 const FIRST_RETRY_MS = 500;
 const LAST_RETRY_MS = 8_000;
-/** An answer that takes longer does not come any more. Attachments may be large, and lines slow. */
+/** The request timeout. It is long because attachments may be large and connections slow. */
 const PATIENCE_MS = 60_000;
-const UNKEPT = "Its attachments were too large to be kept when the page was closed. Attach them again.";
+const UNKEPT = "The attachments were too large to save when the page closed. Attach them again.";
 
 export interface Outgoing {
   session: string;
@@ -23,21 +23,21 @@ export interface Outgoing {
   fresh?: boolean;
   when_busy?: "queue" | "interrupt";
   attachments?: Attachment[];
-  /** Why the server did not take it. Then it waits for the person. */
+  /** Why the server refused it. It then waits for the user. */
   refused?: string;
-  /** When the person sent it: messages of one session go in this order. */
+  /** When the user sent it. Messages of one session are sent in this order. */
   sent_at: number;
 }
 
 let outbox: Outgoing[] = read();
 const listeners = new Set<() => void>();
-/** The server has these; the log's own event is on its way, and shows them. */
+/** Accepted by the server. Their log events have not arrived yet. */
 const taken = new Set<string>();
-/** The sessions whose messages are being sent, with how to go on at once. */
+/** Sessions with a delivery in progress. The function skips the current retry delay. */
 const sending = new Map<string, () => void>();
 
 function read(): Outgoing[] {
-  // An earlier page kept all of them under one key.
+  // Earlier versions stored all messages under one key.
   for (const entry of keptJson<Outgoing[]>("outbox", [])) store(entry);
   keep("outbox", null);
   const found = keptKeys(PREFIX).map((key) => keptJson<Outgoing | null>(key, null));
@@ -46,7 +46,7 @@ function read(): Outgoing[] {
 
 function store(entry: Outgoing): void {
   if (keepJson(PREFIX + entry.message_id, entry)) return;
-  // There is no room for all of it. The text is kept, and what is missing is said where it is shown again.
+  // Storage is full. Store the text without the attachments, and say so when the message is shown again.
   const { attachments, ...rest } = entry;
   keepJson(PREFIX + entry.message_id, attachments?.length ? { ...rest, refused: UNKEPT } : rest);
 }
@@ -77,7 +77,7 @@ export function send(message: Omit<Outgoing, "message_id" | "sent_at">): void {
   void deliver(entry.session);
 }
 
-/** One after the other, in the order in which they were sent, until none is left that could go. */
+/** Send a session's messages one at a time, in order, until none is left that can be sent. */
 async function deliver(session: string): Promise<void> {
   if (sending.has(session)) return;
   sending.set(session, () => {});
@@ -116,14 +116,14 @@ function pause(session: string, ms: number): Promise<void> {
   });
 }
 
-/** The log shows it now, or the person gave it up. */
+/** Remove a message: the log shows it now, or the user discarded it. */
 export function discard(messageId: string): void {
   keep(PREFIX + messageId, null);
   taken.delete(messageId);
   if (outbox.some((one) => one.message_id === messageId)) set(outbox.filter((one) => one.message_id !== messageId));
 }
 
-/** The event is folded with the next frame. Until then the message stays, and the view leaves doubles out. */
+/** The event is applied with the next frame. Until then the message stays here, and the view hides duplicates. */
 function later(messageId: string): void {
   if (outbox.some((one) => one.message_id === messageId)) setTimeout(() => discard(messageId), 400);
 }
@@ -135,7 +135,7 @@ export function tryAgain(messageId: string): void {
   void deliver(entry.session);
 }
 
-/** The server is there: what waited goes at once. */
+/** The server is reachable again: send pending messages immediately. */
 function goOn(): void {
   for (const wake of sending.values()) wake();
   for (const session of new Set(outbox.map((one) => one.session))) void deliver(session);
@@ -154,7 +154,7 @@ listen((message) => {
   }
 });
 
-// What another tab has got rid of is not on its way here either.
+// Another tab has sent or discarded the message, so remove it here too.
 onKept((key, value) => {
   if (value === null && key.startsWith(PREFIX)) set(outbox.filter((one) => PREFIX + one.message_id !== key));
 });

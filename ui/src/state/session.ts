@@ -1,5 +1,5 @@
-// A session as the page knows it: a pure fold of snapshots, events and fetched turns. Above: the store keeps one of these
-// per open session and views read it. Below: folding.ts knows what each event means; there is no clock and no request here.
+// A session's state: a pure fold of snapshots, events and fetched turns. Above: the store holds one per open session
+// and views read it. Below: folding.ts applies each event. There is no clock and no request here.
 
 import type { AskedPart, Event, Part, Prompt, Session, TranscriptTurn, TurnInfo } from "../wire/types";
 import { fold } from "./folding";
@@ -7,9 +7,9 @@ import { empty, find, type State, type Turn } from "./model";
 
 export { empty, type State, type Turn } from "./model";
 
-/** Fold events in order; pieces of one block that follow each other are joined first. */
+/** Fold events in order. Consecutive deltas of one block are joined first. */
 export function reduceAll(state: State, events: Event[]): State {
-  // What is already known ends between two events, which then must not be joined.
+  // Don't join events across a point up to which a turn or the state is already known.
   const ends = new Set([state.seq, ...state.turns.map((turn) => turn.upTo)]);
   for (const event of events) if (event.type === "snapshot") ends.add(event.seq);
   for (const event of joined(events, ends)) state = reduce(state, event);
@@ -39,7 +39,7 @@ export function reduce(state: State, event: Event): State {
 // Snapshots -------------------------------------------------------------------------------------------------------------
 
 function snapshot(before: State, event: Event): State {
-  // A log that is shorter than what was seen is another one (a backup was put back): nothing of the old one holds.
+  // A log shorter than what was seen is a different one (a backup was restored): discard the old state.
   const state = event.seq < before.seq ? empty(before.id) : before;
   const session = event.session as Session;
   const visible = event.visible_turns as number[];
@@ -47,7 +47,7 @@ function snapshot(before: State, event: Event): State {
   const infos = new Map((session.turns ?? []).map((info) => [info.turn, info]));
   const asked = { ...state.asked };
   for (const prompt of event.pending_prompts as Prompt[]) asked[prompt.prompt_id] = prompt;
-  // What was said was changed while nobody looked: it is shown until it is fetched again.
+  // The history changed while this page was not connected: show the old turns until they are fetched again.
   const changed = state.session !== null && (state.session.revision ?? 0) !== (session.revision ?? 0);
   const turns: Turn[] = [];
   for (const known of state.turns) {
@@ -74,15 +74,15 @@ function snapshot(before: State, event: Event): State {
   };
 }
 
-/** Whether both are one and the same turn: a number alone may be another turn of another history. */
+/** Whether both are the same turn. The number alone is not enough: a different log may reuse it. */
 function same(one: TurnInfo | null, other: TurnInfo | null): boolean {
   if (!one || !other) return true;
-  // A turn that waited has its start from when it began.
+  // The start time of a turn that waited changes when it starts.
   const waited = one.context === null || other.context === null;
   return one.run_id === other.run_id && one.message_id === other.message_id && (waited || one.started_at === other.started_at);
 }
 
-/** The running or last turn, as the snapshot shows it. Its beginning may be missing if the turn is very long. */
+/** The running or last turn, from the snapshot. The start of a very long turn may be missing. */
 function current(state: State, event: Event, info: TurnInfo | null): Turn {
   const found = find(state, event.turn);
   const known = found && same(found.info, info) ? found : undefined;
@@ -91,7 +91,7 @@ function current(state: State, event: Event, info: TurnInfo | null): Turn {
   const waiting = (event.pending_prompts as Prompt[]).filter((prompt) => prompt.turn === event.turn);
   for (const prompt of waiting) parts.push({ type: "asked", prompt_id: prompt.prompt_id });
   const cut = event.text_offset > 0 || parts.some((part) => "offset" in part && !!part.offset);
-  // Whoever had all of it gets all of it again.
+  // If the whole turn was loaded before, load all of it again.
   const skipped = known?.loaded ? 0 : ((event.parts_offset as number | undefined) ?? 0);
   const loaded = !cut && !event.parts_offset;
   return { turn: event.turn!, info, message: event.message ?? known?.message ?? null, parts, loaded, skipped, rewound: false, upTo: 0 };
@@ -99,7 +99,7 @@ function current(state: State, event: Event, info: TurnInfo | null): Turn {
 
 // Fetched turns -----------------------------------------------------------------------------------------------------------
 
-/** Turns from the transcript, which was read when the log had `seq` events. */
+/** Add turns from the transcript, read when the log had `seq` events. */
 export function withHistory(state: State, fetched: TranscriptTurn[], seq: number): State {
   const turns = new Map(state.turns.map((turn) => [turn.turn, turn]));
   for (const one of fetched) {
@@ -112,13 +112,13 @@ export function withHistory(state: State, fetched: TranscriptTurn[], seq: number
   return { ...state, turns: [...turns.values()].sort((a, b) => a.turn - b.turn) };
 }
 
-/** The visible turns that are not here, newest last. */
+/** The visible turns that are not loaded, newest last. */
 export function missing(state: State): number[] {
   const here = new Set(state.turns.filter((turn) => turn.loaded).map((turn) => turn.turn));
   return state.visible.filter((turn) => !here.has(turn));
 }
 
-/** Those of them that are fetched unasked: of a very long turn its end is shown, and the rest on request. */
+/** The missing turns to fetch automatically. A very long turn is shown from its end; the rest is fetched on request. */
 export function lacking(state: State): number[] {
   const shown = new Set(state.turns.filter((turn) => turn.skipped).map((turn) => turn.turn));
   return missing(state).filter((turn) => !shown.has(turn));

@@ -1,5 +1,5 @@
-// The list of sessions, and whether the page is live: what every view may look at. Above: sidebar, inbox, title. Below:
-// the link. It also tells, once, what has just happened (a turn ended, a prompt waits), for notifications.
+// The session list and the connection state, available to every view. Above: the sidebar, the inbox, the tab title.
+// Below: the link. It also reports each new event once (a turn ended, a prompt is waiting), for notifications.
 
 import { useSyncExternalStore } from "react";
 import type { LinkState } from "../wire/feed";

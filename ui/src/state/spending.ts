@@ -1,4 +1,4 @@
-// What was spent, as the server sums it, and which groups of it are drawn. Above: the usage view. Below: nothing.
+// Usage totals as the server computes them, and which groups are plotted. Above: the usage view. Below: nothing.
 
 export interface Figures {
   key: string;
@@ -16,10 +16,10 @@ export interface Figures {
   [key: string]: unknown;
 }
 
-/** As many as there are colours. */
+/** The number of plot colours. */
 const DRAWN = 6;
 
 export const tokensOf = (one: Figures) => one.input_tokens + one.output_tokens + one.cache_read_tokens + one.cache_write_tokens;
 
-/** Those that every plot draws, in one order, so that each has the same colour in all of them. */
+/** The groups to plot, in a fixed order, so that each has the same colour in every plot. */
 export const drawn = (sums: Figures[]) => sums.slice().sort((a, b) => tokensOf(b) - tokensOf(a) || b.turns - a.turns).slice(0, DRAWN);

@@ -1,6 +1,6 @@
-// The store of one session: the fold, fed by the link, shown to React. Above: views subscribe with useSession. Below:
-// session.ts decides what events mean; link.ts brings them; api.ts fetches older turns. Events are folded once per frame,
-// however many come.
+// The store of one session: connects the fold, the link and React. Above: views subscribe with useSession. Below:
+// session.ts applies events, link.ts delivers them, api.ts fetches older turns. Events are applied once per frame,
+// however many arrive.
 
 import { useEffect, useState, useSyncExternalStore } from "react";
 import { at, get, Problem, sentence } from "../wire/api";
@@ -15,7 +15,7 @@ const CALM_MS = 250;
 const FIRST_RETRY_MS = 1000;
 const LAST_RETRY_MS = 30_000;
 
-/** What does not change while a text streams: all but the conversation looks at this alone. */
+/** The state that does not change while text streams. Only the conversation needs more. */
 export type Head = Pick<State, "session" | "prompts" | "queue" | "commands"> & { gone: false | "erased" | "damaged" };
 
 export class SessionStore {
@@ -23,9 +23,9 @@ export class SessionStore {
   head: Head;
   gone: Head["gone"] = false;
   loading = false;
-  /** Why older turns could not be had; they are asked for again. */
+  /** Why fetching older turns failed. It is retried. */
   trouble = "";
-  /** The turn that somebody went to: it and all after it are wanted. */
+  /** The turn the user jumped to: load it and all later ones. */
   private from = Infinity;
   private retryMs = FIRST_RETRY_MS;
   private retrying: ReturnType<typeof setTimeout> | null = null;
@@ -73,7 +73,7 @@ export class SessionStore {
       this.scheduled = false;
       this.flush();
     };
-    // A hidden tab gets no frames, and must still know when a turn ends.
+    // A hidden tab gets no animation frames but must still notice when a turn ends.
     if (document.visibilityState === "visible") requestAnimationFrame(flush);
     else setTimeout(flush, HIDDEN_FLUSH_MS);
   }
@@ -88,12 +88,12 @@ export class SessionStore {
       again();
     }
     this.tell();
-    // What has just failed is not tried again with every frame.
+    // Don't retry a failed request on every frame.
     if (!this.retrying) this.fill();
   }
 
-  /** The newest turns are always here; the ones before come when they are scrolled to. What is shown and no longer holds
-   * is fetched again. */
+  /** Load the newest turns, and reload shown turns that are out of date. Older turns are loaded when the user scrolls
+   * to them. */
   fill(): void {
     if (this.loading || this.gone) return;
     const unasked = new Set(lacking(this.state));
@@ -104,7 +104,7 @@ export class SessionStore {
     if (wanted.length) void this.load(wanted[0]!, wanted[wanted.length - 1]!);
   }
 
-  /** The server is there again. */
+  /** The server is reachable again. */
   retry(): void {
     if (this.retrying) clearTimeout(this.retrying);
     this.retrying = null;
@@ -112,7 +112,7 @@ export class SessionStore {
     this.fill();
   }
 
-  /** The history that a person sees, and means, when they change it. */
+  /** The history revision the user sees, sent with every change to it. */
   get revision(): { revision?: number } {
     const revision = this.state.session?.revision;
     return revision === undefined ? {} : { revision };
@@ -122,31 +122,31 @@ export class SessionStore {
     return lacking(this.state).length;
   }
 
-  /** The page of turns before the ones that are here. */
+  /** Load one more page of earlier turns. */
   async loadEarlier(): Promise<void> {
     const some = lacking(this.state).slice(-PAGE_TURNS);
     if (!some.length) return;
     await this.load(some[0]!, some[some.length - 1]!);
   }
 
-  /** Everything from this turn on, now or as soon as the server gives it. */
+  /** Load everything from this turn on, now or as soon as the server responds. */
   async loadFrom(turn: number): Promise<void> {
     this.from = Math.min(this.from, turn);
     const absent = missing(this.state).filter((one) => one >= turn);
     if (absent.length) await this.load(absent[0]!, absent[absent.length - 1]!);
   }
 
-  /** All of a very long turn, of which only the end is here. */
+  /** Load all of a very long turn of which only the end is loaded. */
   async loadWhole(turn: number): Promise<void> {
     await this.load(turn, turn);
   }
 
-  /** Whether this turn is here, whole. */
+  /** Whether this turn is fully loaded. */
   has(turn: number): boolean {
     return this.state.turns.some((one) => one.turn === turn && one.loaded);
   }
 
-  /** Turns that were taken back, to be looked at; all that the server has of these, also those that were not. */
+  /** Load rewound turns in this range. Returns everything the server has there, including turns not rewound. */
   async loadRewound(turns: number[]): Promise<TranscriptTurn[]> {
     const found = await get<{ turns: TranscriptTurn[] }>(at(this.id, `/transcript?rewound=true&from_turn=${turns[0]}&to_turn=${turns[turns.length - 1]}`));
     const rewound = found.turns.filter((turn) => turn.rewound);
@@ -155,13 +155,13 @@ export class SessionStore {
     return found.turns;
   }
 
-  /** One after the other; what an earlier one has brought is not fetched again. */
+  /** Loads run one at a time, and skip turns an earlier load has fetched. */
   private load(from: number, to: number): Promise<void> {
     const next = this.loads.then(() => {
       const absent = missing(this.state).filter((turn) => turn >= from && turn <= to);
       if (!absent.length) return;
-      // The beginning of a very long running turn: nothing is folded until it is here, so that nothing is missed. Only now,
-      // as the end of the load before lets go.
+      // While loading the start of the running turn, hold back events so that none is missed. Set this only now,
+      // because the end of the previous load releases the hold.
       this.held = absent[absent.length - 1] === this.state.visible[this.state.visible.length - 1];
       return this.fetch(absent[0]!, absent[absent.length - 1]!);
     });
@@ -180,7 +180,7 @@ export class SessionStore {
     try {
       const found = await get<{ turns: TranscriptTurn[]; seq?: number; revision?: number }>(at(this.id, `/transcript?from_turn=${from}&to_turn=${to}`));
       const old = found.revision !== undefined && found.revision < (this.state.session?.revision ?? 0);
-      // What was said was changed while this was on its way, and the change was not folded into turns that were not here.
+      // The history changed during the request, and the change was not applied to turns that were not loaded.
       if (old) return this.tryLater();
       this.state = withHistory(this.state, found.turns.filter((turn) => turn.turn <= to), found.seq ?? 0);
       this.trouble = "";
@@ -204,7 +204,7 @@ export class SessionStore {
     this.retryMs = Math.min(LAST_RETRY_MS, this.retryMs * 2);
   }
 
-  /** What is beside the fold has changed, and is to be drawn. */
+  /** Redraw after a change outside the folded state. */
   private show(): void {
     this.state = { ...this.state };
     this.tell();
@@ -236,7 +236,7 @@ export function useHead(store: SessionStore): Head {
   return useSyncExternalStore(store.subscribe, () => store.head);
 }
 
-/** The state of a moment ago: for what need not be drawn with every frame. */
+/** The state, updated a few times per second, for views that don't need every frame. */
 export function useCalmly(store: SessionStore): State {
   const [state, setState] = useState(store.state);
   useEffect(() => {

@@ -1,7 +1,8 @@
-// A growing text as markdown blocks: paragraphs, lists, pieces of code. Above: the conversation shows one row per block, so
-// that only rows in sight cost anything. Below: marked's lexer. Only the end of a text is read again when it grows: what
-// comes before the last block is settled. What could grow without bound (a paragraph, a list, code) is cut into pieces.
-// Blocks are pieces of the text itself, so nothing is lost or doubled where the lexer leaves something out.
+// Splits growing text into markdown blocks: paragraphs, lists, pieces of code. Above: the conversation shows one row
+// per block, so only visible rows cost anything. Below: marked's lexer. When the text grows, only its end is parsed
+// again; everything before the last block is settled. Blocks that could grow without bound (paragraphs, lists, code)
+// are cut into pieces. Blocks are slices of the original text, so nothing is lost or duplicated where the lexer skips
+// something.
 
 import { marked, type Token, type Tokens } from "marked";
 
@@ -12,14 +13,14 @@ const CODE_PIECE_LINES = 80;
 export interface Block {
   kind: "markdown" | "code" | "links";
   raw: string;
-  /** Of code. */
+  /** The language of a code block. */
   lang?: string;
-  /** Whether this is the first or last piece of what was cut. */
+  /** Whether this is the first or last piece of a block that was cut. */
   first?: boolean;
   last?: boolean;
-  /** Of the first piece of code that was cut: all of it. */
+  /** On the first piece of a cut code block: all of its pieces. */
   pieces?: Block[];
-  /** Where the links of this block lead, if that is said in other blocks. */
+  /** Link definitions from other blocks that this block may use. */
   links?: string;
 }
 
@@ -39,7 +40,7 @@ export interface Blocks {
 
 export const NOTHING: Blocks = { settled: [], tail: [], offset: 0, fence: null, length: 0 };
 
-/** What there is to show: where links lead is said by definitions of their own, which are no text. */
+/** The blocks to show. Link definitions are not shown; they are attached to the blocks that use them. */
 export function shown(blocks: Blocks): Block[] {
   const all = [...blocks.settled, ...blocks.tail];
   const links = all.filter((block) => block.kind === "links").map((block) => block.raw.trim()).join("\n");
@@ -51,10 +52,10 @@ export function shown(blocks: Blocks): Block[] {
   });
 }
 
-/** All of the code that a block is the beginning of. */
+/** The whole code block that starts with this piece. */
 export const codeOf = (block: Block) => (block.pieces?.length ? block.pieces.map((piece) => piece.raw).join("\n") : block.raw);
 
-/** The blocks of `text`, which begins with the text that `before` was made of. */
+/** The blocks of `text`, which extends the text that `before` was made from. */
 export function grow(before: Blocks, text: string): Blocks {
   if (text.includes("\r")) text = text.replace(/\r\n?/g, "\n");
   if (text.length === before.length) return before;
@@ -84,10 +85,10 @@ interface Step {
 
 const stay = (tail: Block[]): Step => ({ settled: [], tail, used: 0, fence: null, again: false });
 
-// After backticks no backtick may follow, after tildes anything.
+// The info string after a backtick fence can't contain backticks; after tildes it can contain anything.
 const OPENING = /^ {0,3}(`{3,}(?=[^`\n]*\n)|~{3,})[ \t]*([^\n]*)\n/;
 
-/** Inside of a piece of code that was cut: whole pieces are settled until its end comes. */
+/** Inside a code block: settle whole pieces until the closing fence arrives. */
 function inFence(text: string, fence: Fence): Step {
   const closing = new RegExp(`^ {0,3}${fence.mark[0] === "`" ? "`" : "~"}{${fence.mark.length},}[ \\t]*$`);
   const lines = text.split("\n");
@@ -117,14 +118,14 @@ function inProse(text: string): Step {
   const tokens = marked.lexer(text) as Token[];
   const settled: Block[] = [];
   let used = 0;
-  // What is last may still grow, over blank space too: a list goes on after it.
+  // The last block may still grow, even after blank lines: a list can continue.
   let end = tokens.length - 1;
   while (end > 0 && !tokens[end]!.raw.trim()) end--;
   for (let index = 0; index <= end; index++) {
     const token = tokens[index]!;
     const from = text.indexOf(token.raw, used);
     if (from < 0) return { settled, tail: [{ kind: "markdown", raw: text.slice(used) }], used, fence: null, again: false };
-    // Code is cut into pieces on its own.
+    // Code blocks are cut into pieces separately.
     if (isFenced(token) && from > 0 && OPENING.test(text.slice(from))) return { settled: [...settled, ...left(text.slice(used, from))], tail: [], used: from, fence: null, again: true };
     if (index === end) {
       const cut = from === used ? cutLong(token) : null;
@@ -139,7 +140,7 @@ function inProse(text: string): Step {
 
 const isFenced = (token: Token) => token.type === "code" && (token as Tokens.Code).codeBlockStyle !== "indented";
 
-/** What the lexer left out, such as a second definition of the same link. */
+/** Text the lexer skipped, such as a second definition of the same link. */
 const left = (raw: string): Block[] => (raw.trim() ? [{ kind: "markdown", raw }] : []);
 
 function code(text: string, opening: RegExpExecArray): Step {
@@ -157,7 +158,7 @@ function blockOf(token: Token, raw: string): Block[] {
   return [{ kind: token.type === "def" ? "links" : "markdown", raw }];
 }
 
-/** The first piece of something long, or nothing. */
+/** The first piece of a long block, or null if it is not long. */
 function cutLong(token: Token): Block | null {
   if (token.type === "paragraph" && token.raw.length > LONG_PARAGRAPH_CHARS * 1.5) {
     const line = token.raw.lastIndexOf("\n", LONG_PARAGRAPH_CHARS);

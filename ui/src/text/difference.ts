@@ -1,6 +1,5 @@
-// The lines in which two texts differ, with numbers and a little of what is around them. Above: the diff view and the
-// count of lines on a tool's line. Below: nothing. Myers' algorithm on lines with a bound; beyond it the middle is shown
-// as taken out and put in.
+// A line diff of two texts, with line numbers and some context. Above: the diff view and the line counts of tools.
+// Below: nothing. It uses Myers' algorithm up to a limit; beyond it, the middle is shown as fully removed and added.
 
 export interface DiffLine {
   kind: "same" | "added" | "removed" | "gap";
@@ -54,7 +53,7 @@ type Step = [number, number, "same" | "added" | "removed"];
 
 function shortest(a: string[], b: string[]): Step[] | null {
   const most = Math.min(a.length + b.length, MOST_EDITS);
-  // How far each diagonal has come, -1 where none was. What a step began with is kept for the way back: those in its reach.
+  // The furthest x on each diagonal, -1 if unvisited. Each step saves the part within its reach, to walk back later.
   const best = new Int32Array(2 * most + 3).fill(-1);
   const zero = most + 1;
   best[zero + 1] = 0;
@@ -93,7 +92,7 @@ function walkBack(trace: Int32Array[], x: number, y: number): Step[] {
   return steps.reverse();
 }
 
-/** Long stretches without a change are folded. */
+/** Replace long unchanged stretches by a gap. */
 function folded(lines: DiffLine[]): DiffLine[] {
   const near = new Uint8Array(lines.length);
   lines.forEach((line, index) => {
@@ -113,14 +112,14 @@ function folded(lines: DiffLine[]): DiffLine[] {
   return out;
 }
 
-/** The same lines with the numbers that they have in their file. `shift`: how many lines the changes before it add. */
+/** The same lines with their numbers in the file. `shift`: how many lines earlier changes in the file add. */
 export function numbered(lines: DiffLine[], first = 1, shift = 0): DiffLine[] {
   if (first === 1 && shift === 0) return lines;
   const moved = (number: number | undefined, by: number) => (number === undefined ? undefined : number + by);
   return lines.map((line) => ({ ...line, old: moved(line.old, first - 1 - shift), new: moved(line.new, first - 1) }));
 }
 
-/** For each change, how many lines those before it in the same file add. */
+/** For each change, how many lines the earlier changes to the same file add. */
 export function shifts(diffs: { path: string; old_text: string | null; new_text: string }[]): number[] {
   const added = new Map<string, number>();
   return diffs.map(({ path, old_text, new_text }) => {

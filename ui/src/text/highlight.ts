@@ -1,5 +1,5 @@
-// Colours for code, loaded when the first code is shown. Above: views of code and diffs. Below: highlight.js with the
-// languages that agents write most; another language is shown plain. The result is HTML that highlight.js has escaped.
+// Syntax highlighting, loaded when the first code is shown. Above: views of code. Below: highlight.js with the
+// languages agents use most; other languages are shown plain. The result is HTML escaped by highlight.js.
 
 import { useSyncExternalStore } from "react";
 import { ofThisBuild } from "../shell/version";
@@ -18,7 +18,7 @@ function load(): void {
       highlight = module.highlight;
       for (const listener of listeners) listener();
     },
-    // Code is shown without colours, and the next piece of code asks again.
+    // Show code without colours; the next code block tries to load it again.
     () => (asked = false),
   );
 }
@@ -29,7 +29,7 @@ const subscribe = (listener: () => void) => {
   return () => listeners.delete(listener);
 };
 
-/** The highlighter, once it is here. */
+/** The highlighter, or null until it is loaded. */
 export function useHighlight(): Highlight | null {
   return useSyncExternalStore(subscribe, () => highlight);
 }

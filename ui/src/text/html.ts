@@ -1,5 +1,6 @@
-// Markdown to safe HTML. Above: the views that show a block. Below: marked and DOMPurify. Whatever an agent or a file says,
-// only a small set of elements gets through: no scripts, no styles, no forms, nothing that loads from elsewhere.
+// Markdown to safe HTML. Above: the views that show a block. Below: marked and DOMPurify. Whatever an agent or a file
+// contains, only a small set of elements is allowed: no scripts, styles or forms, and nothing loaded from other
+// servers.
 
 import DOMPurify from "dompurify";
 import { marked } from "marked";
@@ -10,7 +11,7 @@ const ALLOWED = {
   ALLOWED_TAGS: ["p", "br", "strong", "em", "del", "code", "pre", "blockquote", "ul", "ol", "li", "h1", "h2", "h3", "h4", "h5", "h6", "hr", "a", "table", "thead", "tbody", "tr", "th", "td", "input"],
   ALLOWED_ATTR: ["href", "title", "start", "type", "checked", "disabled", "align"],
   ALLOWED_URI_REGEXP: /^(?:https?:|mailto:|#)/i,
-  // Not addresses, so not to be judged as such: else a list that begins at 2 would begin at 1.
+  // Not URLs, so don't check them as URLs. Otherwise a list that starts at 2 would start at 1.
   ADD_URI_SAFE_ATTR: ["start", "align", "type"],
   ALLOW_DATA_ATTR: false,
   ALLOW_ARIA_ATTR: false,
@@ -21,7 +22,7 @@ DOMPurify.addHook("afterSanitizeAttributes", (node) => {
     node.setAttribute("target", "_blank");
     node.setAttribute("rel", "noopener noreferrer nofollow");
   }
-  // Bullets stand where the words begin.
+  // Put list markers on the side where the text starts.
   if (node.tagName === "UL" || node.tagName === "OL") node.setAttribute("dir", "auto");
   if (node.tagName === "INPUT") {
     node.setAttribute("type", "checkbox");
@@ -30,8 +31,8 @@ DOMPurify.addHook("afterSanitizeAttributes", (node) => {
   }
 });
 
-// A picture is shown as a link to it: the page loads nothing from elsewhere. HTML inside of markdown is shown as the text
-// that it is: whoever talks of code means to be read.
+// Show images as links, because the page loads nothing from other servers. Show HTML in markdown as text: agents that
+// write about code mean it to be read.
 marked.use({
   renderer: {
     html({ text }) {
@@ -39,7 +40,7 @@ marked.use({
       shown.textContent = text;
       return shown.innerHTML;
     },
-    // A package with its version is no address to write to.
+    // A package with a version (x@1.2.0) is not an email address.
     link({ href, text, tokens }) {
       return href === "mailto:" + text && !/\.[a-z]{2,}$/i.test(text) ? this.parser.parseInline(tokens) : false;
     },

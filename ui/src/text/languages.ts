@@ -1,4 +1,4 @@
-// The languages that code is coloured in. Above: highlight.ts loads this file when it is first needed. Below: highlight.js.
+// The languages with syntax highlighting. Above: highlight.ts loads this file on first use. Below: highlight.js.
 
 import hljs from "highlight.js/lib/core";
 import bash from "highlight.js/lib/languages/bash";

@@ -1,5 +1,5 @@
-// Nodes in words: their state, what they run, and what becomes of their sessions. Above: the view of nodes. Below: plain
-// words.
+// Texts about nodes: their state, their load, and what happens to their sessions. Above: the nodes view. Below:
+// words.ts.
 
 import type { Node } from "../wire/nodes";
 import { count, duration, plural } from "./words";
@@ -15,37 +15,37 @@ const STATES: Record<Node["state"], { word: string; tone: NodeTone }> = {
 
 export const stateOf = (node: Node) => STATES[node.state];
 
-/** Since when nobody has heard of it; empty for one that is heard all the time. */
+/** When a silent or dead node was last seen; empty for the others. */
 export function lastSeen(node: Node): string {
   if (node.last_seen_s === null || (node.state !== "silent" && node.state !== "dead")) return "";
   return `last seen ${duration(Math.max(1, Math.round(node.last_seen_s)) * 1000)} ago`;
 }
 
-/** What a node runs that nobody hears of is not known. */
+/** Sessions, and slots in use or running turns. What a silent or dead node runs is unknown. */
 export function loadWords(node: Node): string {
   if (isGone(node)) return plural(node.sessions, "session");
-  const turns = node.slots ? `${count(node.running)} of ${plural(node.slots, "turn")} running` : `${plural(node.running, "turn")} running`;
+  const turns = node.slots ? `${count(node.running)} of ${plural(node.slots, "slot")} in use` : `${plural(node.running, "turn")} running`;
   return `${plural(node.sessions, "session")} · ${turns}`;
 }
 
 export const isGone = (node: Node) => node.state === "silent" || node.state === "dead";
 
-/** What waits for a node that is gone; empty if nothing does, or others take it over. */
+/** Sessions waiting for a silent or dead node; empty if there are none, or if other nodes can take them over. */
 export function waitingWords(node: Node): string {
   if (!isGone(node) || !node.sessions || node.workdirs === "shared") return "";
-  return `${plural(node.sessions, "session waits", "sessions wait")} for this node, which has the working ${node.sessions === 1 ? "directory" : "directories"}. Start it again, or move ${node.sessions === 1 ? "it" : "them"}:`;
+  return `${plural(node.sessions, "session waits", "sessions wait")} for this node, which has ${node.sessions === 1 ? "its working directory" : "their working directories"}. Restart the node, or move the ${node.sessions === 1 ? "session" : "sessions"}:`;
 }
 
-/** As it is typed: a name is whatever somebody chose. */
+/** The command to type. Names that a shell would not take as one word are replaced by the id. */
 export const moveCommand = (node: Node) => `perdure nodes move --from ${/^[\w.:@-]+$/.test(node.name) ? node.name : node.id} --to NODE`;
 
 export function drainWords(node: Node): string {
-  const running = node.running ? `${plural(node.running, "turn that runs", "turns that run")} there ${node.running === 1 ? "goes" : "go"} on to ${node.running === 1 ? "its" : "their"} end` : "No turn runs there now";
-  return `It starts no new turns. ${running}. New messages begin on other nodes where these can run them, and otherwise wait. You can resume it at any time.`;
+  const running = node.running ? `${plural(node.running, "running turn finishes", "running turns finish")} first` : "No turn is running now";
+  return `The node starts no new turns. ${running}. New messages run on other nodes if possible, and otherwise wait. You can resume the node at any time.`;
 }
 
 export function removeWords(node: Node): string {
-  const left = node.sessions ? `Its ${plural(node.sessions, "session has", "sessions have")} no node until another one takes ${node.sessions === 1 ? "it" : "them"}.` : "It has no sessions.";
+  const left = node.sessions ? `Its ${plural(node.sessions, "session has", "sessions have")} no owner until another node takes ${node.sessions === 1 ? "it" : "them"} over.` : "It has no sessions.";
   const files = node.workdirs === "local" && node.sessions ? " Working directories on that machine are not moved." : "";
-  return `The node is forgotten. ${left}${files} If its server still runs somewhere, it stops. This can't be undone.`;
+  return `The node is removed from the list. ${left}${files} If its server is still running, it stops. This can't be undone.`;
 }

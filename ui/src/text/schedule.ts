@@ -1,12 +1,12 @@
-// Schedules and the states of jobs in words: common schedules as cron expressions and back, times to come, times in a job's
-// own zone. Above: the views of jobs. Below: words.ts. What an expression means is the server's to say.
+// Texts about schedules and jobs: presets to and from cron expressions, future times, times in a job's time zone,
+// states. Above: the job views. Below: words.ts. The server interprets cron expressions, not the page.
 
 import type { Job, JobRun } from "../wire/jobs";
 import { ago } from "./words";
 
 export type PresetKind = "hourly" | "daily" | "weekdays" | "weekly" | "monthly";
 
-/** A common schedule. `time` is HH:MM, `weekday` counts from Sunday as 0. */
+/** A preset schedule. `time` is HH:MM; weekday 0 is Sunday. */
 export interface Preset {
   kind: PresetKind;
   time: string;
@@ -40,7 +40,7 @@ export function cronOf({ kind, time, weekday, day }: Preset): string {
   }
 }
 
-/** The common schedule that an expression is; null if it is another one. */
+/** The preset that matches a cron expression, or null. */
 export function presetOf(cron: string): Preset | null {
   const found = /^(\d{1,2}) (\*|\d{1,2}) (\*|\d{1,2}) \* (\*|1-5|[0-6])$/.exec(cron.trim().replace(/\s+/g, " "));
   if (!found) return null;
@@ -57,7 +57,7 @@ export function presetOf(cron: string): Preset | null {
   };
 }
 
-/** Another common schedule at the same time of the day. */
+/** Another preset at the same time of day. */
 export function presetLike(cron: string, kind: PresetKind): Preset {
   const now = presetOf(cron);
   if (kind === "hourly") return { ...USUAL, kind, time: "00:00" };
@@ -70,13 +70,13 @@ export const UNIT_NAMES = UNITS.map(([name]) => name);
 
 export const secondsOf = (number: string, unit: Unit): number => Number(number) * UNITS.find(([name]) => name === unit)![1];
 
-/** In the largest unit that it is a whole number of. */
+/** A number of seconds in the largest unit that divides it evenly. */
 export function splitSeconds(every_s: number): { number: string; unit: Unit } {
   const [unit, size] = UNITS.find(([, size]) => every_s % size === 0)!;
   return { number: String(every_s / size), unit };
 }
 
-/** How long until then: "in 5 min". */
+/** The time until then: "in 5 min". */
 export function ahead(at: string, now: number): string {
   const seconds = (Date.parse(at) - now) / 1000;
   if (seconds < 1) return "now";
@@ -86,13 +86,13 @@ export function ahead(at: string, now: number): string {
   return `in ${Math.round(seconds / 86_400)} d`;
 }
 
-/** How long ago: "5 min ago"; a date where that is long. */
+/** The time since then: "5 min ago", or a date if it is long ago. */
 export function since(at: string, now: number): string {
   const words = ago(at, now);
   return / (min|h|d)$/.test(words) ? `${words} ago` : words === "now" ? "just now" : words;
 }
 
-/** A time as the clocks of a zone show it. A zone that this browser does not know leaves it as the server wrote it. */
+/** A local time in a time zone. If the browser does not know the zone, the time as the server wrote it. */
 export function inZone(at: string, zone: string, seconds = new Date(at).getUTCSeconds() !== 0): string {
   try {
     return new Date(at).toLocaleString(undefined, { timeZone: zone, weekday: "short", day: "numeric", month: "short", year: "numeric", hour: "numeric", minute: "2-digit", ...(seconds ? { second: "2-digit" } : {}) });
@@ -101,7 +101,7 @@ export function inZone(at: string, zone: string, seconds = new Date(at).getUTCSe
   }
 }
 
-/** Whether two names mean one zone, as UTC and Etc/UTC do. */
+/** Whether two names mean the same time zone, such as UTC and Etc/UTC. */
 export function isSameZone(one: string, other: string): boolean {
   const known = (zone: string) => new Intl.DateTimeFormat("en", { timeZone: zone }).resolvedOptions().timeZone;
   try {
@@ -111,7 +111,7 @@ export function isSameZone(one: string, other: string): boolean {
   }
 }
 
-/** A stored time for a field that has date and time without a zone: as the clocks of this zone show it. */
+/** A stored time as the local time in this zone, for a date-time field. */
 export function fieldTime(at: string, zone: string): string {
   try {
     const parts = new Intl.DateTimeFormat("en", { timeZone: zone, hourCycle: "h23", year: "numeric", month: "2-digit", day: "2-digit", hour: "2-digit", minute: "2-digit", second: "2-digit" }).formatToParts(new Date(at));
@@ -125,15 +125,15 @@ export function fieldTime(at: string, zone: string): string {
 
 export type Tone = "good" | "plain" | "quiet" | "working" | "waiting" | "bad";
 
-/** What a job does, in a word. */
+/** A job's state. */
 export function stateOf(job: Job, now: number): { word: string; tone: Tone } {
   if (job.state === "ended") return { word: "Ended", tone: "quiet" };
-  if (job.state === "paused") return job.paused_by === "failures" ? { word: "Paused itself", tone: "waiting" } : { word: "Paused", tone: "quiet" };
+  if (job.state === "paused") return job.paused_by === "failures" ? { word: "Paused after failures", tone: "waiting" } : { word: "Paused", tone: "quiet" };
   if (job.backoff_until && Date.parse(job.backoff_until) > now) return { word: "Backing off", tone: "bad" };
   return { word: "Active", tone: "good" };
 }
 
-/** How a run went, or where it is, in a word. */
+/** A run's outcome, or its current state. */
 export function outcomeOf(run: Pick<JobRun, "state" | "outcome">): { word: string; tone: Tone } {
   if (run.state !== "ended") return run.state === "waiting" ? { word: "Waiting", tone: "quiet" } : { word: run.state === "starting" ? "Starting" : "Running", tone: "working" };
   if (run.outcome === "failed") return { word: "Failed", tone: "bad" };

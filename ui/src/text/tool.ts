@@ -1,4 +1,4 @@
-// A tool in words: what was done to what, whether it was, for how long. Above: the views that draw tools. Below: nothing.
+// Texts about tools: the action, its subject, outcome and duration. Above: the views that show tools. Below: nothing.
 
 import type { Json, ToolPart } from "../wire/types";
 import { shortPath } from "./words";
@@ -13,7 +13,7 @@ const VERBS: Record<string, [string, string]> = {
   fetch: ["Fetched", "Fetching"],
 };
 
-/** Of what was not done, or not to its end. */
+/** For tools that did not run, or did not finish. */
 const OUTCOMES = { denied: "Denied", interrupted: "Interrupted" } as const;
 
 export const field = (input: Json, ...names: string[]): string => {
@@ -22,11 +22,11 @@ export const field = (input: Json, ...names: string[]): string => {
   return "";
 };
 
-/** Tools that start a sub-agent, as Claude Code calls them. */
+/** Claude Code's names for tools that start a sub-agent. */
 export const DELEGATING = ["Agent", "Task"];
 const EVERYBODY = "general-purpose";
 
-/** What was done, and to what; `code` if that is to be read letter by letter. */
+/** The action and its subject. `code`: show the subject in a monospace font. */
 export function describe(tool: ToolPart, workdir: string): { verb: string; subject: string; code: boolean } {
   const done = tool.status === "completed" || tool.status === "failed";
   if (DELEGATING.includes(tool.name)) {
@@ -45,11 +45,11 @@ export function describe(tool: ToolPart, workdir: string): { verb: string; subje
 export const isRunning = (tool: ToolPart) => tool.status === "pending" || tool.status === "in_progress";
 export const isFailed = (tool: ToolPart) => !tool.outcome && (tool.status === "failed" || !!tool.is_error);
 
-/** How long it worked, without the time in which it waited for a person; null of what was denied, which never worked. */
+/** How long it ran, without the time it waited for a person. Null if it was denied, and so never ran. */
 export function took(tool: ToolPart): number | null {
   if (!tool.started_at || !tool.ended_at || tool.outcome === "denied") return null;
   return Math.max(0, Date.parse(tool.ended_at) - Date.parse(tool.started_at) - (tool.waited_ms ?? 0));
 }
 
-/** What a tool changed; nothing if it was not done. */
+/** The changes a tool made; empty if it did not succeed. */
 export const changes = (tool: ToolPart) => (tool.outcome || tool.status === "failed" ? [] : (tool.diff ?? []));

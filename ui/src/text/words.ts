@@ -1,4 +1,4 @@
-// Numbers, times and states as words: one place, so that they read the same everywhere. Above: every view. Below: nothing.
+// Formats numbers, times and states, so that they read the same everywhere. Above: every view. Below: nothing.
 
 export function duration(ms: number): string {
   if (ms < 950) return `${Math.max(0, Math.round(ms))} ms`;
@@ -10,7 +10,7 @@ export function duration(ms: number): string {
   return `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
 }
 
-/** A duration that is still counting: whole seconds, so that it ticks and does not flicker. */
+/** A running duration, in whole seconds, so that it ticks without flicker. */
 export const counting = (ms: number) => (ms < 10_000 ? `${Math.max(0, Math.floor(ms / 1000))} s` : duration(ms));
 
 export function ago(at: string | number, now: number): string {
@@ -26,14 +26,14 @@ export function exact(at: string | null | undefined): string {
   return at ? new Date(at).toLocaleString(undefined, { dateStyle: "medium", timeStyle: "medium" }) : "";
 }
 
-/** Today's time alone, else with its day. */
+/** The time alone if it is today, otherwise with the date. */
 export function until(at: string, now: number): string {
   const then = new Date(at);
   const today = then.toDateString() === new Date(now).toDateString();
   return then.toLocaleString(undefined, today ? { timeStyle: "short" } : { dateStyle: "medium", timeStyle: "short" });
 }
 
-/** What a program wrote, with its times as a person reads them. */
+/** Text with its ISO timestamps replaced by readable times. */
 export const withTimes = (text: string) => text.replace(/\b(\d{4}-\d\d-\d\dT[\d:.]+(?:Z|[+-]\d\d:\d\d))(?: \(\d{9,13}\))?/g, (_, at: string) => exact(at));
 
 export function count(value: number): string {
@@ -58,39 +58,39 @@ export function money(value: number): string {
 
 export const plural = (number: number, one: string, many = one + "s") => `${number.toLocaleString("en")} ${number === 1 ? one : many}`;
 
-/** A path without the folder that the session works in. */
+/** A path relative to the session's working directory, if it is inside it. */
 export function shortPath(path: string, workdir: string): string {
   return workdir && path.startsWith(workdir + "/") ? path.slice(workdir.length + 1) : path;
 }
 
 export const lastName = (path: string) => path.replace(/\/+$/, "").split("/").pop() || path;
 
-export const CONTEXT_WORDS = { live: "live", resumed: "resumed", fresh: "fresh with transcript" } as const;
+export const CONTEXT_WORDS = { live: "live", resumed: "resumed", fresh: "replayed" } as const;
 
-/** Why a turn could not go on in the agent's own session. */
+/** Why a turn could not continue in the agent's own session. */
 const REASONS: Record<string, string> = {
-  fresh_requested: "a fresh start was asked for",
+  fresh_requested: "a context restart was requested",
   resume_off: "resuming is turned off",
-  no_native_session: "it had no session of its own here yet",
-  native_session_shared: "it gave the id of its own session to another one too",
-  native_session_poisoned: "its own session can't be used any more",
-  no_prior_answer: "it had not answered here yet",
-  last_turn_not_confirmed: "its last turn broke off, so its own session may lack a part",
-  history_changed: "the history was changed",
-  scope_changed: "the setting for which turns it gets was changed",
-  workdir_changed: "the working directory is another one",
+  no_native_session: "it has no session to resume yet",
+  native_session_shared: "it used the same session id for another session",
+  native_session_poisoned: "its session is no longer usable",
+  no_prior_answer: "it had not answered in this session yet",
+  last_turn_not_confirmed: "its last turn was cut off, so its session may be incomplete",
+  history_changed: "the history changed",
+  scope_changed: "the setting for which turns it receives changed",
+  workdir_changed: "the working directory changed",
   runtime_changed: "the agent's program changed",
-  agent_cannot_resume: "it can't open its old session",
+  agent_cannot_resume: "it can't resume sessions",
 };
 
-/** That the conversation was replayed to an agent, and why: one line. */
+/** One line: the conversation was replayed to an agent, and why. */
 export const replayedWords = (agent: string, reason: string) => `The conversation was replayed to ${agent}: ${REASONS[reason] ?? reason.replace(/_/g, " ")}.`;
 
-/** Why a turn began as it did. */
+/** Why a turn started in this context. */
 export function contextReason(context: string, reason: string): string {
-  if (reason === "first_turn") return "The first turn: there was nothing to remember.";
-  if (context === "live") return "The agent's process still holds the conversation.";
-  if (context === "resumed") return "The agent opened its own session again, which holds the conversation.";
+  if (reason === "first_turn") return "This is the first turn, so there is no earlier context.";
+  if (context === "live") return "The agent process still holds the conversation.";
+  if (context === "resumed") return "The agent resumed its own session, which holds the conversation.";
   return replayedWords("the agent", reason);
 }
 
@@ -99,18 +99,19 @@ export const STOP_WORDS: Record<string, string> = {
   cancelled: "interrupted",
   failed: "failed",
   timed_out: "timed out",
-  max_turns: "stopped at its limit of steps",
+  max_turns: "reached its step limit",
   refusal: "refused",
 };
 
-/** A line of markdown without its marks, for where there is no room for them. */
+/** A line of markdown as plain text, for compact lists. */
 export const withoutMarks = (line: string) => line.replace(/\[([^\]]*)\]\([^)]*\)/g, "$1").replace(/[*`_]{1,3}(\S)/g, "$1").replace(/(\S)[*`_]{1,3}/g, "$1").replace(/^[#>|\-\s]+/, "");
 
-/** A folder that was made for a session; its forks work there too. */
+/** A workspace: a directory created for a session. Its forks use it too. */
 const MADE_FOLDER = /^s_[0-9a-f]{16,}$/;
 
-/** Where a session works: its project, or its folder, unless that was made for it alone or for the one it was forked from. */
+/** Where a session works: its project, its working directory, or a workspace (its own or that of the session it was
+ * forked from). */
 export function placeOf(session: { id: string; project: string | null; workdir: string }): string {
   const folder = lastName(session.workdir);
-  return session.project ?? (folder === session.id ? "own folder" : MADE_FOLDER.test(folder) ? "another session's folder" : folder);
+  return session.project ?? (folder === session.id ? "own workspace" : MADE_FOLDER.test(folder) ? "another session's workspace" : folder);
 }

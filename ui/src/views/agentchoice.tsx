@@ -1,5 +1,5 @@
-// Which agent: the choices, and a turn that another one is to work on. Above: composers and the session view. Below: what
-// the server says of its agents.
+// Choosing an agent: the list of choices, and the dialog to re-run a turn with another agent. Above: composers, the
+// session view and the job form. Below: the server's list of agents.
 
 import { useState } from "react";
 import { Button } from "../parts/button";
@@ -14,7 +14,7 @@ export function agentChoices(agents: Agent[]) {
 interface Props {
   turn: Turn;
   agents: Agent[];
-  /** Null where nothing can be tried again now. */
+  /** Null if a retry is not possible now. */
   onRetry: ((agent: string) => void) | null;
   onFork: (agent: string) => void;
   onClose: () => void;
@@ -37,8 +37,8 @@ export function AnotherAgent({ turn, agents, onRetry, onFork, onClose }: Props) 
         ))}
       </fieldset>
       <div className="flex flex-wrap gap-2">
-        {onRetry && <Button tone="primary" icon="retry" disabled={!agent} title="Takes this turn and all after it back, and sends it again" onClick={pick(onRetry)}>Retry from here</Button>}
-        <Button icon="fork" disabled={!agent} title="A new session with the history up to this turn" onClick={pick(onFork)}>Fork from here</Button>
+        {onRetry && <Button tone="primary" icon="retry" disabled={!agent} title="Rewinds this turn and all later ones, then sends the message again" onClick={pick(onRetry)}>Retry from here</Button>}
+        <Button icon="fork" disabled={!agent} title="New session with the history up to and including this turn" onClick={pick(onFork)}>Fork from here</Button>
       </div>
     </Dialog>
   );

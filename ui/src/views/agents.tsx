@@ -1,5 +1,5 @@
-// Agents: which there are, in which state, what to do about it; and those that are known by name and could be added. Above:
-// the app. Below: the API. Adding one is a change of perdure.toml, so the page shows the lines to write.
+// Agents: the configured agents with their state and what to do about it, and known agents that can be added. Above:
+// the app. Below: the API. Agents are added in perdure.toml, so the page shows the lines to write.
 
 import { useState } from "react";
 import { Button, Link } from "../parts/button";
@@ -14,7 +14,7 @@ import type { Agent, KnownAgent } from "../wire/types";
 const STATES: Record<Agent["state"], [string, string]> = {
   ready: ["ready", "text-green"],
   missing: ["not installed", "text-quiet"],
-  needs_login: ["needs a login", "text-amber"],
+  needs_login: ["login required", "text-amber"],
   too_old: ["too old", "text-red"],
   broken: ["broken", "text-red"],
 };
@@ -27,14 +27,14 @@ export default function Agents() {
     setBusy(true);
     if (await attempt(post("/api/agents/reload"))) {
       await agents.refresh();
-      say("The agents were checked again.");
+      say("Agents checked.");
     }
     setBusy(false);
   };
   const others = catalogue.value.catalogue.filter((known) => !agents.value.agents.some((agent) => agent.name === known.name));
   return (
     <div className="min-h-0 flex-1 overflow-y-auto">
-      <PageHead title="Agents" about="Who can work here">
+      <PageHead title="Agents" about="Configured agents and their status">
         <Button icon="retry" disabled={busy} onClick={() => void reload()}>Check again</Button>
       </PageHead>
       <div className="mx-auto max-w-[92ch] p-4 sm:p-6">
@@ -45,7 +45,7 @@ export default function Agents() {
         {others.length > 0 && (
           <section className="mt-8">
             <h2 className="mb-1 text-base font-semibold">More agents</h2>
-            <p className="mb-3 text-sm text-quiet">Install one, add its lines to perdure.toml, and check again.</p>
+            <p className="mb-3 text-sm text-quiet">Install an agent, add its lines to perdure.toml, then check again.</p>
             <ul aria-label="Known agents" className="divide-y divide-line">{others.map((known) => <KnownRow key={known.name} known={known} />)}</ul>
           </section>
         )}

@@ -1,12 +1,12 @@
-// Which prompt the keys answer, and when: one that stood still long enough to be read. Above: the session view and the
-// inbox. Below: nothing. A key that is held, or pressed twice, must not allow what came up in its place.
+// Which prompt the shortcut keys answer, and when: only one that was on screen long enough to be read. Above: the
+// session view and the inbox. Below: nothing. A key that is held or pressed twice must not answer the next prompt.
 
 import { useEffect, useState } from "react";
 import type { Diff, Prompt, PromptOption, ToolPart, TranscriptTurn } from "../wire/types";
 
 export const READ_MS = 400;
 
-/** What was answered by key here: a second press is for the same prompt, and does nothing. */
+/** Prompts answered by key. A second press is meant for the same prompt, so it does nothing. */
 const given = new Set<string>();
 
 export function once(prompt: string): boolean {
@@ -15,21 +15,21 @@ export function once(prompt: string): boolean {
   return true;
 }
 
-/** The answer did not arrive, so the key may give it again. */
+/** The answer failed, so allow the key again. */
 export const again = (prompt: string) => void given.delete(prompt);
 
-/** What a key means: once or always, and nothing else where a prompt offers only one of them. */
+/** The option for a key: y allows once, a allows always. Undefined if the prompt does not offer it. */
 export function optionOf(options: PromptOption[], key: string): PromptOption | undefined {
   const kind = { y: "allow_once", a: "allow_always" }[key];
   return options.find((option) => option.kind === kind);
 }
 
-/** The prompt that stays marked while others come and go around it: by itself one that a key can answer. */
+/** The selected prompt, which stays selected while others come and go. By default, the first one a key can answer. */
 export function marked<T extends { prompt: { prompt_id: string; kind: Prompt["kind"] } }>(all: T[], id: string | null): T | undefined {
   return all.find((one) => one.prompt.prompt_id === id) ?? all.find((one) => one.prompt.kind === "permission");
 }
 
-/** Whether this prompt has been the one for long enough to be answered by key. */
+/** Whether this prompt has been selected long enough to be answered by key. */
 export function useStill(prompt: string | undefined): boolean {
   const [still, setStill] = useState<string | null>(null);
   useEffect(() => {
@@ -41,7 +41,7 @@ export function useStill(prompt: string | undefined): boolean {
   return prompt !== undefined && still === prompt;
 }
 
-/** What a tool that waits for permission would change. */
+/** The changes proposed by a tool that waits for permission. */
 export function diffOf(turns: TranscriptTurn[], tool: string): Diff[] | undefined {
   return turns.flatMap((turn) => turn.parts).find((part): part is ToolPart => part.type === "tool" && part.tool_id === tool)?.diff;
 }

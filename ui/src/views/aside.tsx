@@ -1,5 +1,5 @@
-// The panel beside a conversation: plan, changed files, context fill by turn, and an outline to jump anywhere. On a small
-// screen it opens over the conversation. Above: the session view. Below: the session's fold.
+// The panel beside a conversation: plan, changed files, context usage by turn, and an outline for navigation. On small
+// screens it opens over the conversation. Above: the session view. Below: the session's state.
 
 import { useEffect, useMemo } from "react";
 import { IconButton, Link } from "../parts/button";
@@ -16,7 +16,7 @@ import { PlanList } from "./turnrows";
 
 const SHOWN_TURNS = 60;
 
-/** Where there is room the panel stands beside the conversation, else it opens over it. */
+/** Whether the panel fits beside the conversation. Otherwise it opens over it. */
 export const isWide = () => matchMedia("(min-width: 80rem)").matches;
 
 export function Aside({ store, shown, beside, onClose }: { store: SessionStore; shown: boolean; beside: boolean; onClose: () => void }) {
@@ -44,7 +44,7 @@ export function Aside({ store, shown, beside, onClose }: { store: SessionStore; 
       {shown && <div aria-hidden="true" onClick={onClose} className="fixed inset-0 z-20 bg-strong opacity-30 xl:hidden" />}
       <aside aria-label="Plan, files and outline" className={`w-72 shrink-0 overflow-y-auto border-l border-line bg-ground p-4 text-sm max-xl:fixed max-xl:inset-y-0 max-xl:right-0 max-xl:z-30 max-xl:w-[min(320px,88vw)] max-xl:shadow-2xl xl:relative xl:z-50 ${shown ? "" : "max-xl:hidden"} ${beside ? "" : "xl:hidden"}`}>
         <div className="mb-2 flex justify-end xl:hidden">
-          <IconButton icon="cross" label="Close the panel" onClick={onClose} />
+          <IconButton icon="cross" label="Close panel" onClick={onClose} />
         </div>
         {plan && <Section title="Plan"><PlanList part={plan} /></Section>}
         <Files state={state} />
@@ -69,7 +69,7 @@ function Section({ title, children }: { title: string; children: React.ReactNode
 
 const counted = new WeakMap<Diff, { first: Diff; counts: { added: number; removed: number } }>();
 
-/** From before the first change to after the last; a pair is compared once. */
+/** Line counts from before the first change to after the last. Each pair is compared only once. */
 function countsOf(first: Diff, last: Diff): { added: number; removed: number } {
   const known = counted.get(last);
   if (known?.first === first) return known.counts;
@@ -118,7 +118,7 @@ function Spent({ state }: { state: State }) {
   return (
     <Section title="Usage">
       {last.length > 0 && (
-        <div role="img" aria-label={`Context fill by turn; now ${Math.round(100 * fill(last[last.length - 1]!))} percent`} className="mb-1 flex h-8 items-end gap-px border-b border-line">
+        <div role="img" aria-label={`Context usage by turn; now ${Math.round(100 * fill(last[last.length - 1]!))} percent`} className="mb-1 flex h-8 items-end gap-px border-b border-line">
           {last.map((info) => <span key={info.turn} title={`Turn ${info.turn}: ${Math.round(100 * fill(info))} % of context`} style={{ height: `${Math.max(4, 100 * fill(info))}%` }} className="max-w-3 min-w-0.5 flex-1 bg-accent" />)}
         </div>
       )}

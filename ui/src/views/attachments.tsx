@@ -1,5 +1,6 @@
-// Files that go with a message: pasted, dropped or chosen, read in the browser and sent inside of the message; or of one
-// that is taken back, had from the server. Above: the composer and the queue. Below: the browser's file reader.
+// Attachments. Pasted, dropped or chosen files are read in the browser and sent within the message. When a message is
+// undone, its files are downloaded from the server. Above: the composer and the queue. Below: the browser's file
+// reader.
 
 import { IconButton } from "../parts/button";
 import { say } from "../shell/toast";
@@ -8,14 +9,14 @@ import { at } from "../wire/api";
 import { ask } from "../wire/ask";
 import type { Attachment } from "../wire/types";
 
-/** What the server takes by default, all together. */
+/** The server's default limit for all attachments of a message. */
 const MOST_BYTES = 10 * 1024 * 1024;
 
 export async function readFiles(files: Iterable<File>): Promise<Attachment[]> {
   const read: Attachment[] = [];
   for (const file of files) {
     if (file.size > MOST_BYTES) {
-      say(`${file.name} has ${bytes(file.size)}; at most ${bytes(MOST_BYTES)} can be attached. Put it into the working directory instead.`, true);
+      say(`${file.name} is ${bytes(file.size)}; the limit is ${bytes(MOST_BYTES)}. Put it in the working directory instead.`, true);
       continue;
     }
     read.push({ name: file.name || "pasted", mime_type: file.type || "application/octet-stream", data: await base64(file) });
@@ -23,8 +24,8 @@ export async function readFiles(files: Iterable<File>): Promise<Attachment[]> {
   return read;
 }
 
-/** The files of a message that the server has, as they were when it was sent. Those that are only named stay so; those that
- * it no longer has are left out. */
+/** Download a message's files as they were sent. Files that are only referenced stay references. Files the server no
+ * longer has are left out. */
 export async function filesBack(session: string, attachments: Attachment[]): Promise<Attachment[]> {
   const missing: string[] = [];
   const back = async ({ name, mime_type, file, path, uri }: Attachment): Promise<Attachment[]> => {
@@ -34,11 +35,11 @@ export async function filesBack(session: string, attachments: Attachment[]): Pro
       missing.push(name);
       return [];
     }
-    if (!answer?.ok) throw new Error(`${name} can't be had from the server, so nothing was taken back.`);
+    if (!answer?.ok) throw new Error(`Can't download ${name} from the server, so nothing was changed.`);
     return [{ name, mime_type, data: await base64(await answer.blob()) }];
   };
   const files = await Promise.all(attachments.map(back));
-  if (missing.length) say(`No longer on the server, and so left out: ${missing.join(", ")}.`, true);
+  if (missing.length) say(`Skipped attachments that are no longer on the server: ${missing.join(", ")}.`, true);
   return files.flat();
 }
 
@@ -46,7 +47,7 @@ function base64(file: Blob): Promise<string> {
   return new Promise((resolve, reject) => {
     const reader = new FileReader();
     reader.onload = () => resolve(String(reader.result).split(",", 2)[1] ?? "");
-    reader.onerror = () => reject(reader.error ?? new Error("The file can't be read."));
+    reader.onerror = () => reject(reader.error ?? new Error("Can't read the file."));
     reader.readAsDataURL(file);
   });
 }

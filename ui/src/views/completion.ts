@@ -1,5 +1,5 @@
-// What can be completed at the cursor: a slash command at the beginning, a file after an @. Above: the composer. Below: the
-// session's commands and the server's list of files.
+// Completion at the cursor: slash commands at the start of the text, files after an @. Above: the composer. Below: the
+// session's commands and the server's file list.
 
 import { useEffect, useState } from "react";
 import { at, get, query } from "../wire/api";
@@ -43,7 +43,7 @@ export function useCompletions(session: string | null, commands: Command[], want
     };
   }, [word, session]);
   if (!wanted) return [];
-  // What was found for another word is not what is asked for now.
+  // Ignore files found for an earlier word.
   if (wanted.kind === "file") return (files.word === wanted.word ? files.found : []).map((path) => ({ value: "@" + path + " ", hint: "" }));
   const lower = wanted.word.toLowerCase();
   return commands

@@ -1,6 +1,6 @@
-// The composer: always there, grows, keeps its draft. Above: the session view and the new-session view, which say what
-// happens on send and which chips there are. Below: completions and attachments. Enter sends, Shift+Enter breaks; while a
-// turn runs it queues, or interrupts and sends.
+// The composer: always visible, grows with its text, saves its draft. Above: the session view and the new-session view,
+// which provide the send action and the chips. Below: completion and attachments. Enter sends, Shift+Enter adds a line.
+// While a turn runs, sending queues the message, or interrupts the turn.
 
 import { useEffect, useImperativeHandle, useLayoutEffect, useRef, useState, type ReactNode, type Ref } from "react";
 import { Button, IconButton } from "../parts/button";
@@ -28,20 +28,20 @@ interface Props {
   session: string | null;
   commands: Command[];
   busy: boolean;
-  /** What the button says that sends at once. */
+  /** The label of the button that sends immediately. */
   interrupts?: string;
   disabled?: string;
   placeholder: string;
   chips: ReactNode;
-  /** What is written stays until it is known that it was taken. */
+  /** If it returns a promise, the text stays until the promise resolves to true. */
   onSend: (sent: Sent) => void | Promise<boolean>;
   onEscape?: () => void;
-  /** Whether Escape leaves the composer, so that keys are for what waits. */
+  /** Whether Escape leaves the composer, so that shortcut keys answer a waiting prompt. */
   leaves?: boolean;
   autoFocus?: boolean;
-  /** Whether there is something to send without a word: a kickoff. */
+  /** Whether an empty text can be sent, because a kickoff is sent instead. */
   emptySends?: boolean;
-  /** Hears what is written, for those who show what will become of it. */
+  /** Called on every change of the text, for a preview. */
   onText?: (text: string) => void;
   ref?: Ref<ComposerHandle>;
 }
@@ -57,7 +57,7 @@ export function Composer({ draftKey, session, commands, busy, interrupts = "Inte
   const [over, setOver] = useState(false);
   const area = useRef<HTMLTextAreaElement>(null);
   const chooser = useRef<HTMLInputElement>(null);
-  /** Where the cursor goes with the text that is drawn next. */
+  /** The cursor position to set after the next render. */
   const completed = useRef<number | null>(null);
 
   const show = (value: string) => {
@@ -82,7 +82,7 @@ export function Composer({ draftKey, session, commands, busy, interrupts = "Inte
     const element = area.current!;
     element.style.height = "auto";
     element.style.height = `${Math.min(element.scrollHeight, innerHeight * 0.4)}px`;
-    // At once, and not with a frame: what is typed next comes behind it.
+    // Set it now, not in the next frame, so that the next typed character goes after the completion.
     if (completed.current === null) return;
     element.focus();
     element.setSelectionRange(completed.current, completed.current);
@@ -119,10 +119,10 @@ export function Composer({ draftKey, session, commands, busy, interrupts = "Inte
     completed.current = wanted.from + choice.value.length;
   };
   const attach = async (files: Iterable<File>) => {
-    // Read at once: the browser empties a list that was dropped or chosen when this event is over.
+    // Copy the list now: the browser empties it after this event.
     const read = await readFiles([...files]).catch((error) => (say(sentence(error), true), []));
     changeFiles(draftKey, (now) => [...now, ...read]);
-    // What comes next is words about them, unless one has gone elsewhere; a phone's keyboard would hide what was chosen.
+    // Focus the text, unless the user has moved elsewhere. Not on phones: the keyboard would hide the attachments.
     const here = document.activeElement === document.body || area.current?.parentElement?.contains(document.activeElement);
     if (here && !isPhone()) area.current?.focus();
   };
@@ -156,7 +156,7 @@ export function Composer({ draftKey, session, commands, busy, interrupts = "Inte
       area.current?.blur();
     } else if (event.key === "Escape" && onEscape) {
       event.stopPropagation();
-      // A key that is held was pressed once.
+      // A held key counts as one press.
       if (!event.nativeEvent.repeat) onEscape();
     }
   };
@@ -209,7 +209,7 @@ export function Composer({ draftKey, session, commands, busy, interrupts = "Inte
         <div className="ml-auto flex items-center gap-1">
           <input ref={chooser} type="file" multiple hidden onChange={(event) => (void attach(event.target.files ?? []), (event.target.value = ""))} />
           <IconButton icon="clip" label="Attach files" onClick={() => chooser.current?.click()} disabled={!!disabled} />
-          {/* Only when there is something to send, so that the composer stays as it is when a turn begins. */}
+          {/* Shown only when there is text to send, so that the composer does not change when a turn starts. */}
           {busy && text.trim() && (
             <Button tone="quiet" onClick={() => send("interrupt")} keys="Ctrl+Enter">{interrupts}</Button>
           )}

@@ -1,6 +1,6 @@
-// The conversation: rows in a virtual list that follows its end until the person scrolls away. Above: the session view.
-// Below: rows.ts says what there is; turnrows, tool and markdown draw it. Whether it follows is decided from what the person
-// does (wheel, touch, keys, scroll bar), never from where the scroll position happens to be.
+// The conversation: a virtual list of rows that follows the end until the user scrolls away. Above: the session view.
+// Below: rows.ts computes the rows; turnrows, tool and markdown draw them. User input (wheel, touch, keys, scroll bar)
+// decides whether the list follows the end, never the scroll position alone.
 
 import { useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState, type Ref, useImperativeHandle } from "react";
 import { Virtualizer, type CacheSnapshot, type VirtualizerHandle } from "virtua";
@@ -26,7 +26,7 @@ interface Position {
   offset: number;
   following: boolean;
 }
-/** Where the person was in each session of this tab. */
+/** The scroll position in each session of this tab. */
 const positions = new Map<string, Position>();
 
 export interface ConversationHandle {
@@ -35,7 +35,7 @@ export interface ConversationHandle {
 
 interface Props {
   store: SessionStore;
-  /** Where somebody goes; null: where they are. */
+  /** The turn to go to; null: stay. */
   place: Place | null;
   actions: TurnActions;
   onRewound: (turns: number[]) => void;
@@ -54,13 +54,13 @@ export function Conversation({ store, place, actions, onRewound, ref }: Props) {
   const found = usePlace(store, rows, place, list, begin, showRewound);
   const toEnd = () => {
     scrollToEnd();
-    // Whoever is at the end is no longer at a turn, also after a reload.
+    // Remove the turn from the address, so that a reload stays at the end.
     if (place) go(pathOf(store.id), true);
   };
   useImperativeHandle(ref, () => ({ toEnd }));
 
   const toggle = useCallback((key: string) => {
-    // What is opened must not be carried away by following the end.
+    // Stop following the end, so that the opened row stays in view.
     look();
     setOpen((before) => {
       const next = new Set(before);
@@ -68,7 +68,7 @@ export function Conversation({ store, place, actions, onRewound, ref }: Props) {
       return next;
     });
   }, [look]);
-  /** As one: what is shown is what the server gave, which may be none of them. */
+  /** Toggles all of these turns together. The server may return none of them. */
   const toggleRewound = (turns: number[], isOpen: boolean) => {
     look();
     setOpen((before) => {
@@ -92,7 +92,7 @@ export function Conversation({ store, place, actions, onRewound, ref }: Props) {
       case "earlier":
         return (
           <div className="py-4 text-center text-xs text-quiet">
-            {store.trouble && <p className="pb-1 text-red">Older turns can't be shown now. {store.trouble}</p>}
+            {store.trouble && <p className="pb-1 text-red">Can't load earlier turns. {store.trouble}</p>}
             {store.loading ? <p>Loading {plural(row.count, "earlier turn")}</p> : <button type="button" className="reach underline underline-offset-2 hover:text-text" onClick={() => void store.loadEarlier()}>Show {plural(row.count, "earlier turn")}</button>}
           </div>
         );
@@ -105,7 +105,7 @@ export function Conversation({ store, place, actions, onRewound, ref }: Props) {
       case "skipped":
         return (
           <div className="py-2 text-center text-xs text-quiet">
-            {store.trouble && <p className="pb-1 text-red">Earlier steps can't be shown now. {store.trouble}</p>}
+            {store.trouble && <p className="pb-1 text-red">Can't load earlier steps. {store.trouble}</p>}
             {store.loading ? <p>Loading {plural(row.count, "earlier step")}</p> : <button type="button" className="reach underline underline-offset-2 hover:text-text" onClick={() => showWhole(row.turn)}>Show {plural(row.count, "earlier step")}</button>}
           </div>
         );
@@ -150,18 +150,18 @@ export function Conversation({ store, place, actions, onRewound, ref }: Props) {
             <div key={row.key} aria-current={found?.key === row.key ? "location" : undefined} className={`mx-auto max-w-[92ch] ${row.gone ? "border-l-2 border-line pl-3 [&_.md]:text-quiet [&_.said]:text-quiet" : ""} ${found?.key === row.key && found.marked ? "marked" : ""}`}>{draw(row)}</div>
           ))}
         </Virtualizer>
-        {!rows.length && <p className="px-4 py-12 text-center text-quiet">{state.session?.state === "ended" ? "Nothing was said here." : `Nothing was said yet. Write below what ${state.session?.agent ?? "the agent"} should do.`}</p>}
+        {!rows.length && <p className="px-4 py-12 text-center text-quiet">{state.session?.state === "ended" ? "No messages." : `No messages yet. Tell ${state.session?.agent ?? "the agent"} what to do.`}</p>}
       </div>
       {!following && (
         <div className="pointer-events-none absolute right-4 bottom-3 sm:right-6">
-          <Button icon="down" className="floats pointer-events-auto" onClick={toEnd}>{away > 0 ? `${away} new` : "To the end"}</Button>
+          <Button icon="down" className="floats pointer-events-auto" onClick={toEnd}>{away > 0 ? `${away} new` : "Jump to the end"}</Button>
         </div>
       )}
     </div>
   );
 }
 
-/** Scrolling: where it is, and whether it follows the end. */
+/** The scroll position, and whether the list follows the end. */
 function useFollowing(store: SessionStore, rows: Row[]) {
   const scroller = useRef<HTMLDivElement>(null);
   const list = useRef<VirtualizerHandle>(null);
@@ -188,13 +188,13 @@ function useFollowing(store: SessionStore, rows: Row[]) {
     set(true);
     pin();
   }, [set, pin]);
-  // What the hand did before is over: the scrolling that follows is not the person's.
+  // The scrolling that follows is not caused by the user.
   const begin = useCallback(() => {
     byHand.current = false;
     set(false);
   }, [set]);
 
-  /** The person looks at something: stay, and follow again only if that is still the end. */
+  /** The user looks at a row: stop following, and resume only if it is still at the end. */
   const look = useCallback(() => {
     begin();
     requestAnimationFrame(() =>
@@ -229,7 +229,7 @@ function useFollowing(store: SessionStore, rows: Row[]) {
       byHand.current = true;
       if ((event.touches[0]?.clientY ?? 0) > touched + 4) leave();
     };
-    // Somebody who goes through the rows by keyboard: what has the focus stays in sight, until it is left.
+    // Keyboard navigation: keep the focused row in view until it loses focus.
     const focus = (event: FocusEvent) => {
       const row = event.target as HTMLElement;
       if (row !== element && row.matches(":focus-visible") && (isBusy(store.state.session) || !atEnd())) leave();
@@ -237,7 +237,7 @@ function useFollowing(store: SessionStore, rows: Row[]) {
     const blur = (event: FocusEvent) => {
       if (!element.contains(event.relatedTarget as Node | null) && atEnd()) set(true);
     };
-    // The scroll bar itself: a press on the scroller that is on none of its rows.
+    // The scroll bar: a press on the scroller itself, not on a row.
     let before = element.scrollTop;
     const press = (event: PointerEvent) => {
       if (event.target === element) byHand.current = true;
@@ -286,7 +286,7 @@ function useFollowing(store: SessionStore, rows: Row[]) {
   return { scroller, list, following, away: following ? 0 : rowsAfter(rows, seen), toEnd, begin, look };
 }
 
-/** How many rows came after this one. */
+/** How many rows were added after this one. */
 function rowsAfter(rows: Row[], key: string): number {
   const at = rows.findLastIndex((row) => row.key === key);
   return at < 0 ? 0 : rows.slice(at + 1).filter((row) => row.kind !== "working").length;

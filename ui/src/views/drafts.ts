@@ -1,5 +1,6 @@
-// What is being written, until it is sent: the text is kept by the browser, files by this tab, both across changes of the
-// view. Above: the composer and those who put something back, whether or not it is there. Below: what the browser keeps.
+// Drafts: text and files not sent yet. The browser stores the text, this tab holds the files; both survive a change of
+// view. Above: the composer, and actions that put a message back into it, whether or not it is shown. Below: the
+// browser's storage.
 
 import { useSyncExternalStore } from "react";
 import { keep, keepJson, kept, keptJson } from "../state/kept";
@@ -9,7 +10,7 @@ import type { Attachment } from "../wire/types";
 const NONE: Attachment[] = [];
 const files = new Map<string, Attachment[]>();
 const listeners = new Set<() => void>();
-/** Texts that the browser does not keep, as its storage is full or forbidden. */
+/** Texts the browser could not store, because its storage is full or blocked. */
 const unkept = new Map<string, string>();
 const composers = new Map<string, (text: string) => void>();
 
@@ -18,7 +19,7 @@ const subscribe = (listener: () => void) => {
   return () => listeners.delete(listener);
 };
 
-/** Files arrive when they are read, so what is there by then is added to, not what was there before. */
+/** Files are read asynchronously, so changes apply to the current list, not to an earlier one. */
 export function changeFiles(key: string, change: (before: Attachment[]) => Attachment[]): void {
   const after = change(files.get(key) ?? NONE);
   if (after.length) files.set(key, after);
@@ -37,13 +38,13 @@ export function write(key: string, text: string): void {
   else unkept.set(key, text);
 }
 
-/** The composer that shows this draft hears what is put into it. */
+/** Notify the composer that shows this draft when something is put into it. */
 export function whenPut(key: string, heard: (text: string) => void): () => void {
   composers.set(key, heard);
   return () => void (composers.get(key) === heard && composers.delete(key));
 }
 
-/** Something comes back: before what is half written, also if the person is elsewhere by now. */
+/** Put a message back, before the current draft, even if its composer is no longer shown. */
 export function putBack(key: string, text: string, attachments: Attachment[] = []): void {
   const draft = draftOf(key);
   write(key, draft.trim() ? `${text.trimEnd()}\n\n${draft}` : text);
@@ -51,19 +52,20 @@ export function putBack(key: string, text: string, attachments: Attachment[] = [
   composers.get(key)?.(draftOf(key));
 }
 
-/** Take something back to write it anew. If the answer is lost it may have been taken back, so it is put back too, once. */
+/** Undo a message and put it back into the composer. If the response is lost, the server may have undone it, so put it
+ * back too, but only once. */
 export async function takeBack(key: string, text: string, attachments: Attachment[], take: () => Promise<unknown>): Promise<void> {
   try {
     await take();
   } catch (error) {
     if (!away(error)) throw error;
     if (!draftOf(key).startsWith(text.trimEnd())) putBack(key, text, attachments);
-    throw new Error(`${sentence(error)} The message is in the composer, and may still be where it was.`);
+    throw new Error(`${sentence(error)} The message is back in the composer. It may also still be in the conversation or in the queue.`);
   }
   putBack(key, text, attachments);
 }
 
-/** It was sent: the draft is no longer needed, unless it has become another one. */
+/** Clear a draft after it was sent, unless it has changed since. */
 export function sent(key: string, text: string, attachments: Attachment[]): boolean {
   changeFiles(key, (now) => now.filter((one) => !attachments.includes(one)));
   if ((known(key) ?? text).trimEnd() !== text) return false;
@@ -71,7 +73,8 @@ export function sent(key: string, text: string, attachments: Attachment[]): bool
   return true;
 }
 
-/** The same thing sent again has the same id, so that the server takes it once, whatever became of the first answer. */
+/** The same message sent again gets the same id, so the server accepts it once, whatever happened to the first
+ * response. */
 export function idFor(body: Record<string, unknown>): string {
   const { attachments, ...rest } = body;
   const what = JSON.stringify([rest, ((attachments as Attachment[] | undefined) ?? []).map((one) => [one.name, one.data?.length])]);

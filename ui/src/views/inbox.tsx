@@ -1,5 +1,5 @@
-// The inbox: every prompt that waits for the person, across all sessions, answered on the spot; and jobs that paused
-// themselves. Above: the app. Below: the overview says which sessions have prompts; the API has them.
+// The inbox: all waiting prompts across all sessions, answered in place, and jobs paused after failures. Above: the
+// app. Below: the overview lists the sessions with prompts; the API returns the prompts.
 
 import { useEffect, useLayoutEffect, useState } from "react";
 import { Button, Link } from "../parts/button";
@@ -17,7 +17,7 @@ import type { Diff, Prompt, TranscriptTurn } from "../wire/types";
 import { diffOf, marked, useStill } from "./answering";
 import { answerByKey, PromptCard } from "./prompt";
 
-/** By prompt, fetched once each. */
+/** Diffs by prompt, each fetched once. */
 function useDiffs(prompts: Record<string, Prompt[]>): Record<string, Diff[] | undefined> {
   const [diffs, setDiffs] = useState<Record<string, Diff[] | undefined>>({});
   useEffect(() => {
@@ -53,7 +53,7 @@ export function Inbox() {
     };
   }, [key]);
 
-  // The keys are for the card that is marked: it stays the same while sessions change places.
+  // The keys answer the selected card, which stays selected while sessions change order.
   const [mark, setMark] = useState<string | null>(null);
   const target = marked(waiting.flatMap((session) => (prompts[session.id] ?? []).map((prompt) => ({ session, prompt }))), mark);
   const id = target?.prompt.prompt_id;
@@ -62,15 +62,15 @@ export function Inbox() {
   useLayoutEffect(() => {
     const byKey = (key: string) => void (still && target && answerByKey(target.session.id, target.prompt, key));
     return register([
-      { id: "allow", title: "Allow the marked one", keys: "y", group: "Prompt", when: () => !!target, run: () => byKey("y") },
-      { id: "always", title: "Allow the marked one always", keys: "a", group: "Prompt", when: () => !!target, run: () => byKey("a") },
-      { id: "deny", title: "Deny the marked one with a reason", keys: "n", group: "Prompt", when: () => target?.prompt.kind === "permission", run: () => setDenying(({ count }) => ({ prompt: id ?? "", count: count + 1 })) },
+      { id: "allow", title: "Allow the selected request", keys: "y", group: "Prompt", when: () => !!target, run: () => byKey("y") },
+      { id: "always", title: "Always allow the selected request", keys: "a", group: "Prompt", when: () => !!target, run: () => byKey("a") },
+      { id: "deny", title: "Deny the selected request with a reason", keys: "n", group: "Prompt", when: () => target?.prompt.kind === "permission", run: () => setDenying(({ count }) => ({ prompt: id ?? "", count: count + 1 })) },
     ]);
   }, [id, still]);
 
   return (
     <div className="min-h-0 flex-1 overflow-y-auto">
-      <PageHead title="Inbox" about="What waits for you, in all sessions" />
+      <PageHead title="Inbox" about="Everything waiting for you, in all sessions" />
       <div className="mx-auto max-w-[92ch] space-y-6 p-4 sm:p-6">
         {waiting.map((session) => (
           <section key={session.id} aria-label={titleOf(session)}>
@@ -84,12 +84,12 @@ export function Inbox() {
           </section>
         ))}
         {jobs.length > 0 && (
-          <section aria-label="Jobs that paused themselves">
-            <h2 className="mb-2 text-sm font-semibold">Jobs that paused themselves</h2>
+          <section aria-label="Jobs paused after failures">
+            <h2 className="mb-2 text-sm font-semibold">Jobs paused after failures</h2>
             <ul className="space-y-2">{jobs.map((job) => <StuckJob key={job.id} job={job} />)}</ul>
           </section>
         )}
-        {loaded && !waiting.length && !jobs.length && <Empty action="New session" icon="plus" onAction={() => go("/new")}>Nothing waits for you. Permission requests and questions of all sessions appear here, and jobs that failed too often.</Empty>}
+        {loaded && !waiting.length && !jobs.length && <Empty action="New session" icon="plus" onAction={() => go("/new")}>Nothing is waiting for you. Permission requests and questions from all sessions appear here, and jobs that failed too often.</Empty>}
       </div>
     </div>
   );

@@ -1,5 +1,5 @@
-// The event inspector: a session's log as it is stored, filtered by type, each event to be opened. Above: the app. Below: the
-// log endpoint, read in pieces from the end or from any number.
+// The event inspector: a session's stored log, filtered by type, with details for each event. Above: the app. Below:
+// the log endpoint, read in pages from the end or from any position.
 
 import { useEffect, useMemo, useState } from "react";
 import { Button } from "../parts/button";

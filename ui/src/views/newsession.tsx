@@ -1,7 +1,7 @@
-// A new session: the first message makes it, with the project, agent, model and mode chosen on the composer. A project's
-// kickoff is that message, with what is written in its place; what has no place there is sent instead. The first visit
-// offers a rehearsal, which shows everything without a model or a key. Above: the app. Below: one request that both makes
-// the session and sends.
+// A new session. The first message creates it, with the project, agent, model and mode chosen on the composer. If the
+// project has a kickoff, that is the first message, with the written text inserted at its placeholder. Without a
+// placeholder, the written text replaces the kickoff. The first visit offers a rehearsal, which shows everything
+// without a model or API key. Above: the app. Below: one request that creates the session and sends the message.
 
 import { useEffect, useRef, useState } from "react";
 import { Button } from "../parts/button";
@@ -17,18 +17,18 @@ import { forgetId, idFor } from "./drafts";
 import { agentChoices } from "./agentchoice";
 import { optionsOf } from "./session";
 
-const REHEARSAL = `think The person wants to see what a session looks like.
+const REHEARSAL = `think The user wants to see what a session looks like.
 plan look around; change a file; ask before deploying; report
 tool Bash ls -la
 edit notes.md
-say An answer comes in pieces, as the agent writes it.
+say Answers stream in as the agent writes them.
 sleep 0.5
-say Above are a thought, a plan, a tool and a changed file; open one to see more.
+say Above are a thought, a plan, a tool call and a changed file. Click one to see more.
 sleep 0.5
 say The next step needs your permission.
 permit Deploy
 tool Report nothing was deployed
-say That was a rehearsal. **Nothing** was deployed: this agent has no model and does what the lines of your message say. Try \`ask Which one? | A | B\` or \`hang\`.`;
+say That was a rehearsal. **Nothing** was deployed: this agent has no model, and follows the lines of your message as a script. Try \`ask Which one? | A | B\` or \`hang\`.`;
 
 export function NewSession({ project: givenProject, agent: givenAgent }: { project?: string; agent?: string }) {
   const agents = useAgents();
@@ -58,7 +58,7 @@ export function NewSession({ project: givenProject, agent: givenAgent }: { proje
     setBusy(false);
     if (!made) return false;
     forgetId();
-    // Whoever went elsewhere meanwhile stays there.
+    // Don't navigate if the user has left this view.
     if (shown.current) go(pathOf(made.session_id));
     return true;
   };
@@ -80,14 +80,14 @@ export function NewSession({ project: givenProject, agent: givenAgent }: { proje
           commands={[]}
           busy={false}
           disabled={busy ? "Starting" : undefined}
-          placeholder={kickoff && wantsKickoff ? (takesText ? "What should the agent do? It is put into the kickoff" : "Send the kickoff, or write something else") : "What should the agent do?"}
+          placeholder={kickoff && wantsKickoff ? (takesText ? "What should the agent do? Your text is inserted into the kickoff message" : "Send the kickoff, or write something else") : "What should the agent do?"}
           autoFocus
           emptySends={!!kickoff && wantsKickoff}
           onText={setText}
           onSend={start}
           chips={
             <>
-              <Chip label="Project" value={known ? project : ""} options={[{ value: "", name: "No project", hint: "A new empty folder" }, ...projects.map((one) => ({ value: one.id, name: one.name, hint: one.path }))]} onChange={setProject} />
+              <Chip label="Project" value={known ? project : ""} options={[{ value: "", name: "No project", hint: "A new empty directory" }, ...projects.map((one) => ({ value: one.id, name: one.name, hint: one.path }))]} onChange={setProject} />
               <Chip label="Agent" value={shownAgent} options={agentChoices(agents.value.agents)} onChange={(name) => (setAgent(name), setChosen({}))} />
               {like && optionsOf(like as Session).filter((option) => option.id === "model" || option.id === "mode").map((option) => <Chip key={option.id} label={option.name} value={chosen[option.id] ?? ""} options={[{ value: "", name: `Default ${option.name.toLowerCase()}` }, ...option.options!.map((one) => ({ value: one.value, name: one.name, hint: one.description }))]} onChange={(value) => setChosen(Object.fromEntries(Object.entries({ ...chosen, [option.id]: value }).filter(([, one]) => one)))} />)}
             </>
@@ -97,27 +97,27 @@ export function NewSession({ project: givenProject, agent: givenAgent }: { proje
         {agents.error && <p role="alert" className="mt-3 text-sm text-red">{agents.error}</p>}
         {first ? (
           <section className="mt-8 rounded-lg border border-line p-4">
-            <h2 className="mb-1 text-base font-semibold">See it first</h2>
-            <p className="mb-3 text-sm text-quiet">A rehearsal streams an answer, uses a tool, edits a file and asks you for permission. It needs no model and no key.</p>
-            <Button tone="primary" disabled={busy} onClick={() => void create({ text: REHEARSAL, agent: "rehearsal", title: "A rehearsal" })}>Start the rehearsal</Button>
+            <h2 className="mb-1 text-base font-semibold">Try it first</h2>
+            <p className="mb-3 text-sm text-quiet">A rehearsal streams an answer, uses a tool, edits a file and asks you for permission. It needs no model and no API key.</p>
+            <Button tone="primary" disabled={busy} onClick={() => void create({ text: REHEARSAL, agent: "rehearsal", title: "Rehearsal" })}>Start the rehearsal</Button>
           </section>
         ) : (
-          <p className="mt-3 text-sm text-quiet max-md:hidden">Enter sends, Shift+Enter makes a new line. Ctrl+K finds everything else.</p>
+          <p className="mt-3 text-sm text-quiet max-md:hidden">Enter sends, Shift+Enter adds a line. Ctrl+K lists all commands.</p>
         )}
       </div>
     </div>
   );
 }
 
-/** What the session will begin with, to be seen before it is sent. */
+/** A preview of the kickoff. */
 function Kickoff({ template, wanted, replaced, onWanted }: { template: string; wanted: boolean; replaced: boolean; onWanted: (wanted: boolean) => void }) {
   return (
     <section role="note" aria-label="Kickoff" className="mt-3 rounded-lg border border-line px-3 py-2 text-sm">
       <label className="flex min-h-(--target) items-center gap-2">
         <input type="checkbox" checked={wanted} onChange={(event) => onWanted(event.target.checked)} />
-        Begin with the project's kickoff
+        Start with the project's kickoff
       </label>
-      {wanted && replaced && <p className="pb-1 text-quiet">Your message is sent instead of the kickoff, which has no place for it.</p>}
+      {wanted && replaced && <p className="pb-1 text-quiet">Your message is sent instead of the kickoff, which has no {"{message}"} placeholder.</p>}
       {wanted && <p className={`max-h-40 overflow-y-auto pb-1 font-mono text-xs whitespace-pre-wrap ${replaced ? "text-quiet line-through" : ""}`}>{template}</p>}
     </section>
   );

@@ -1,5 +1,5 @@
-// The nodes: which servers share these sessions, how each is, what can be done. Above: the app. Below: the API. Each change is
-// confirmed with a sentence that says what becomes of the node's sessions.
+// Nodes: the servers that share these sessions, with state and actions. Above: the app. Below: the API. Draining and
+// removing ask for confirmation and say what happens to the node's sessions.
 
 import { useEffect, useState } from "react";
 import { Button } from "../parts/button";
@@ -33,7 +33,7 @@ export default function Nodes() {
         {error && <p role="alert" className="mb-4 text-sm text-red">{error}</p>}
         {!loaded && !error && <p role="status" className="text-sm text-quiet">Loading nodes</p>}
         <ul aria-label="Nodes" className="divide-y divide-line">{value.nodes.map((node) => <Row key={node.id} node={node} alone={alone} onAsk={(what) => setAsking({ what, node })} />)}</ul>
-        {loaded && alone && <p className="mt-6 max-w-[60ch] text-sm text-quiet">This server is the only node. Several servers can share their sessions through a PostgreSQL database; docs/nodes.md says how.</p>}
+        {loaded && alone && <p className="mt-6 max-w-[60ch] text-sm text-quiet">This server is the only node. Several servers can share their sessions through a PostgreSQL database; see docs/nodes.md.</p>}
       </div>
       {asking?.what === "drain" && <Drain node={asking.node} onClose={() => setAsking(null)} />}
       {asking?.what === "remove" && <Remove node={asking.node} onClose={() => setAsking(null)} />}
@@ -67,7 +67,7 @@ function Row({ node, alone, onAsk }: { node: Node; alone: boolean; onAsk: (what:
         {waiting && (
           <>
             <p className="mt-1 text-sm break-words text-amber">{waiting}</p>
-            <p className="flex items-center gap-1 text-sm"><code className="min-w-0 break-words">{moveCommand(node)}</code><CopyButton text={moveCommand(node)} label="Copy the command" /></p>
+            <p className="flex items-center gap-1 text-sm"><code className="min-w-0 break-words">{moveCommand(node)}</code><CopyButton text={moveCommand(node)} label="Copy command" /></p>
           </>
         )}
       </div>
@@ -82,7 +82,7 @@ function Row({ node, alone, onAsk }: { node: Node; alone: boolean; onAsk: (what:
 }
 
 async function resume(node: Node): Promise<void> {
-  if (await attempt(post(atNode(node.id, "/resume")))) say(`${node.name} starts turns again.`);
+  if (await attempt(post(atNode(node.id, "/resume")))) say(`${node.name} accepts turns again.`);
   void refreshNodes();
 }
 
@@ -110,7 +110,7 @@ function Remove({ node, onClose }: { node: Node; onClose: () => void }) {
   const forget = async () => {
     setBusy(true);
     const removed = await attempt(remove<Removed>(atNode(node.id)));
-    if (removed) say(`${removed.name} was removed. ${plural(removed.sessions, "session has", "sessions have")} no node now.`);
+    if (removed) say(`Removed ${removed.name}. ${plural(removed.sessions, "session has", "sessions have")} no owner now.`);
     void refreshNodes();
     onClose();
   };
@@ -118,7 +118,7 @@ function Remove({ node, onClose }: { node: Node; onClose: () => void }) {
     <Dialog title={`Remove ${node.name}?`} onClose={onClose}>
       <p className="mb-4 text-sm">{removeWords(node)}</p>
       <div className="flex justify-end gap-2">
-        <Button onClick={onClose}>Keep it</Button>
+        <Button onClick={onClose}>Cancel</Button>
         <Button tone="danger" disabled={busy} onClick={() => void forget()}>Remove</Button>
       </div>
     </Dialog>

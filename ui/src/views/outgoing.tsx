@@ -1,12 +1,11 @@
-// A message on its way: what was written, and what to do if the server did not take it. Above: conversation.tsx. Below: the
-// outbox.
+// A message being sent: its text, and what to do if the server refused it. Above: conversation.tsx. Below: the outbox.
 
 import { Button } from "../parts/button";
 import { discard, tryAgain, type Outgoing } from "../state/outbox";
 
 export function OutgoingRow({ message }: { message: Outgoing }) {
   return (
-    <article aria-label="Message on its way" className="mt-6 max-w-[92ch] rounded-lg border border-line bg-raised px-3 py-2">
+    <article aria-label="Message being sent" className="mt-6 max-w-[92ch] rounded-lg border border-line bg-raised px-3 py-2">
       <header className="text-xs text-quiet">
         <span className="font-semibold text-text">You</span> {message.refused ? "" : "sending"}
       </header>

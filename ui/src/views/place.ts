@@ -1,5 +1,5 @@
-// Going to a place in a session: a turn, also one that is not here yet or was taken back, and in it the words that were
-// looked for. Above: conversation.tsx. Below: the session's store brings what is missing; the list scrolls.
+// Going to a place in a session: a turn, and the search terms in it. The turn may not be loaded yet, or may be rewound.
+// Above: conversation.tsx. Below: the session's store loads what is missing; the list scrolls.
 
 import { useEffect, useRef, useState, type RefObject } from "react";
 import type { VirtualizerHandle } from "virtua";
@@ -10,7 +10,7 @@ import { Problem, sentence } from "../wire/api";
 import { rowAt, type Row } from "./rows";
 
 const MARKED_MS = 2500;
-/** What is before a piece of an answer is seen too. */
+/** Space above the target, so that some context is visible. */
 const CONTEXT_PX = 72;
 const FIRST_RETRY_MS = 1000;
 const LAST_RETRY_MS = 30_000;
@@ -19,7 +19,7 @@ type Bringer = Pick<SessionStore, "loadFrom" | "loadRewound"> & { state: { visib
 
 interface Found {
   key: string;
-  /** For a moment, so that the eye finds it. */
+  /** Highlighted for a moment. */
   marked: boolean;
 }
 
@@ -31,7 +31,7 @@ export function usePlace(store: SessionStore, rows: Row[], place: Place | null, 
     wanted.current = place;
     setFound(null);
     if (!place) return;
-    // From now on the end is not followed, so that nothing scrolls there while the turn is on its way.
+    // Stop following the end, so that nothing scrolls there while the turn loads.
     begin();
     let here = true;
     void bring(store, place.turn, show, () => here);
@@ -59,8 +59,8 @@ export function usePlace(store: SessionStore, rows: Row[], place: Place | null, 
   return found;
 }
 
-/** Have a turn brought, also one that was taken back or that is newer than what is known here; again and again until the
- * server says something, or nobody is `here` to see it. */
+/** Load a turn, even one that was rewound or is newer than what is known here. Retries until the server responds, or
+ * until `here` returns false because the user has left. */
 export async function bring(store: Bringer, turn: number, show: (turn: number) => void, here: () => boolean): Promise<void> {
   for (let wait = FIRST_RETRY_MS; here(); wait = Math.min(LAST_RETRY_MS, wait * 2)) {
     if (store.state.visible.includes(turn)) return store.loadFrom(turn);

@@ -1,5 +1,5 @@
-// One small plot over days: a line per group. Above: the usage view, which has the same figures in a table for those who
-// can't see it. Below: uPlot, whose canvas takes its colours from the page's variables.
+// A small plot over days, with a line per group. Above: the usage view, which repeats the figures in an accessible
+// table. Below: uPlot, whose canvas takes its colours from the page's CSS variables.
 
 import { useEffect, useRef } from "react";
 import uPlot from "uplot";
@@ -21,7 +21,7 @@ export function Plot({ axis, lines, show, label }: Props) {
   useEffect(() => {
     const element = place.current!;
     const draw = () => {
-      // A canvas needs the colour itself, which an element that has it can tell.
+      // A canvas needs the resolved colour, so read it from an element that uses the variable.
       const colour = (name: string) => {
         element.style.color = `var(${name})`;
         const found = getComputedStyle(element).color;

@@ -1,5 +1,6 @@
-// Projects: working directories with a name, a default agent, limits and permission rules, made and changed here. Those of
-// perdure.toml are fixed, and the server says so. Above: the app. Below: the API.
+// Projects: working directories with a name, a default agent, limits and permission rules. They are created and changed
+// here. Projects from perdure.toml are read-only, and the server refuses changes to them. Above: the app. Below: the
+// API.
 
 import { useState } from "react";
 import { Button, IconButton, Link } from "../parts/button";
@@ -13,11 +14,11 @@ import { patch, post, remove } from "../wire/api";
 import type { Json, Project, Rule } from "../wire/types";
 
 const LIMITS: [string, string][] = [
-  ["turn_timeout_s", "Stop a turn without a sign of life after (seconds)"],
-  ["turn_limit_s", "A turn may take in all (seconds)"],
+  ["turn_timeout_s", "Stop a turn without activity after (seconds)"],
+  ["turn_limit_s", "Maximum duration of a turn (seconds)"],
   ["idle_timeout_s", "Suspend an idle agent after (seconds)"],
-  ["silence_s", "Report silence after (seconds)"],
-  ["memory_limit_mb", "Memory of an agent (MiB)"],
+  ["silence_s", "Report a turn without output after (seconds)"],
+  ["memory_limit_mb", "Memory limit of an agent (MiB)"],
 ];
 
 export default function Projects() {
@@ -26,12 +27,12 @@ export default function Projects() {
   const [open, setOpen] = useState<string | null>(null);
   return (
     <div className="min-h-0 flex-1 overflow-y-auto">
-      <PageHead title="Projects" about="Directories and their rules">
+      <PageHead title="Projects" about="Directories and their settings">
         <Button icon="plus" onClick={() => setMaking(true)}>New project</Button>
       </PageHead>
       <div className="mx-auto max-w-[92ch] p-4 sm:p-6">
         {making && <Making onDone={(id) => (setMaking(false), id && (void projects.refresh(), setOpen(id)))} />}
-        {projects.loaded && !projects.value.projects.length && !making && <Empty action="Make the first project" icon="plus" onAction={() => setMaking(true)}>No projects yet. A project gives a directory a name, an agent and permission rules.</Empty>}
+        {projects.loaded && !projects.value.projects.length && !making && <Empty action="Create the first project" icon="plus" onAction={() => setMaking(true)}>No projects yet. A project gives a directory a name, an agent and permission rules.</Empty>}
         <ul aria-label="Projects" className="divide-y divide-line">
           {projects.value.projects.map((project) => (
             <li key={project.id} className="py-3">
@@ -81,7 +82,7 @@ function Making({ onDone }: { onDone: (id: string | null) => void }) {
       <Labelled label="Name"><input autoFocus required value={name} onChange={(event) => setName(event.target.value)} className={FIELD} /></Labelled>
       <Labelled label="Directory on the server"><input required placeholder="/home/me/site" value={path} onChange={(event) => setPath(event.target.value)} className={FIELD + " font-mono"} /></Labelled>
       <div className="flex gap-2">
-        <Button type="submit" tone="primary">Make project</Button>
+        <Button type="submit" tone="primary">Create project</Button>
         <Button tone="quiet" onClick={() => onDone(null)}>Cancel</Button>
       </div>
     </form>
@@ -118,12 +119,12 @@ function Changing({ project, onDone }: { project: Project; onDone: () => void })
     >
       <Labelled label="Agent">
         <select value={agent} onChange={(event) => setAgent(event.target.value)} className={FIELD}>
-          <option value="">The server's default</option>
+          <option value="">Server default</option>
           {agents.map((one) => <option key={one.name}>{one.name}</option>)}
         </select>
       </Labelled>
       <fieldset>
-        <legend className="mb-1 text-xs text-quiet">Permission rules: the first that fits decides; if none fits, you are asked</legend>
+        <legend className="mb-1 text-xs text-quiet">Permission rules: the first match decides; with no match, you are asked</legend>
         <ul className="space-y-2">
           {rules.map((rule, index) => (
             <li key={index} className="flex flex-wrap items-center gap-2">
@@ -140,7 +141,7 @@ function Changing({ project, onDone }: { project: Project; onDone: () => void })
         <Button icon="plus" className="mt-2" onClick={() => setRules([...rules, { tool: "", pattern: "*", action: "allow" }])}>Add a rule</Button>
       </fieldset>
       <fieldset className="grid gap-3 sm:grid-cols-2">
-        <legend className="mb-1 text-xs text-quiet">Limits; an empty one is the server's</legend>
+        <legend className="mb-1 text-xs text-quiet">Limits (empty: server default)</legend>
         {LIMITS.map(([key, label]) => (
           <Labelled key={key} label={label}>
             <input
@@ -158,12 +159,12 @@ function Changing({ project, onDone }: { project: Project; onDone: () => void })
           </Labelled>
         ))}
       </fieldset>
-      <Labelled label="Instructions that ride on every message"><textarea rows={3} value={instructions} onChange={(event) => setInstructions(event.target.value)} className={FIELD + " py-2"} /></Labelled>
-      <Labelled label="First message of a new session ({project}, {path}, {title}, {date}, {message})"><textarea rows={2} value={kickoff} onChange={(event) => setKickoff(event.target.value)} className={FIELD + " py-2"} /></Labelled>
+      <Labelled label="Instructions, added to every message"><textarea rows={3} value={instructions} onChange={(event) => setInstructions(event.target.value)} className={FIELD + " py-2"} /></Labelled>
+      <Labelled label="Kickoff, the first message of a new session ({project}, {path}, {title}, {date}, {message})"><textarea rows={2} value={kickoff} onChange={(event) => setKickoff(event.target.value)} className={FIELD + " py-2"} /></Labelled>
       <div className="flex flex-wrap gap-2">
         <Button type="submit" tone="primary">Save</Button>
         <Button tone="danger" onClick={() => void attempt(remove(`/api/projects/${encodeURIComponent(project.id)}`).then(() => true)).then((done) => done && onDone())}>Remove project</Button>
-        <span className="self-center text-xs text-quiet">Removing keeps its sessions and files.</span>
+        <span className="self-center text-xs text-quiet">Removing a project does not delete its sessions or files.</span>
       </div>
     </form>
   );

@@ -1,5 +1,5 @@
-// A prompt that waits: the exact command or diff, and the answers, each behind one key (Y, A, N). Above: the session view
-// pins it over the composer, the inbox lists it. Below: the API. The first answer wins, whoever gives it.
+// A waiting prompt: the exact command or diff, and the answers, each with a shortcut key (Y, A, N). Above: the session
+// view pins it above the composer, the inbox lists it. Below: the API. The first answer wins.
 
 import { useEffect, useMemo, useRef, useState } from "react";
 import { Button, Link } from "../parts/button";
@@ -19,7 +19,7 @@ export async function answer(session: string, prompt: string, body: Record<strin
     await post(at(session, `/prompts/${encodeURIComponent(prompt)}`), body);
     return true;
   } catch (error) {
-    if (error instanceof Problem && error.code === "prompt_resolved") say("Somebody has answered it already.");
+    if (error instanceof Problem && error.code === "prompt_resolved") say("This was already answered.");
     else say(sentence(error), true);
     return false;
   }
@@ -27,7 +27,7 @@ export async function answer(session: string, prompt: string, body: Record<strin
 
 const byKind = (prompt: Prompt, kind: PromptOption["kind"]) => prompt.options.find((option) => option.kind === kind);
 
-/** What a key means for a prompt: how it is answered, or that a reason is asked for first. */
+/** Answer a permission request by key. Returns whether the key had an effect. */
 export function answerByKey(session: string, prompt: Prompt, key: string): boolean {
   if (prompt.kind !== "permission") return false;
   const option = optionOf(prompt.options, key);
@@ -41,11 +41,11 @@ interface Props {
   prompt: Prompt;
   workdir: string;
   diff?: Diff[];
-  /** Whose rules may answer the next one. */
+  /** The project, whose rules can answer future requests. */
   project?: string | null;
-  /** Counts up when the person pressed N: ask for the reason. */
+  /** Incremented when the user presses N: ask for the reason. */
   denying?: number;
-  /** Whether the keys are for this one, and whether it stood long enough for them. */
+  /** Whether the keys answer this prompt, and whether it was shown long enough for that. */
   keys?: "ready" | "soon" | "none";
   onMark?: () => void;
 }
@@ -55,7 +55,7 @@ export function PromptCard({ session, prompt, workdir, diff, project, denying = 
     <section aria-label={prompt.kind === "permission" ? "Permission request" : "Question"} data-prompt={prompt.prompt_id} data-keys={keys} onFocus={onMark} onPointerDown={onMark} className="rounded-lg border border-amber-line bg-amber-soft p-3">
       <div className="mb-2 flex items-baseline justify-between gap-3">
         <h3 className="min-w-0 text-sm font-semibold break-words">
-          {prompt.kind === "permission" ? <>{visible(prompt.title || prompt.tool || "The agent asks for permission")}?</> : prompt.title && prompt.title !== prompt.questions[0]?.question ? prompt.title : "The agent has a question"}
+          {prompt.kind === "permission" ? <>{visible(prompt.title || prompt.tool || "Allow this")}?</> : prompt.title && prompt.title !== prompt.questions[0]?.question ? prompt.title : "The agent has a question"}
         </h3>
         <Ago at={prompt.asked_at} className="text-xs text-amber" />
       </div>
@@ -99,14 +99,14 @@ function Permission({ session, prompt, workdir, diff, project, denying, keys }: 
       <div className="mb-3 max-h-[32vh] space-y-2 overflow-y-auto">
         {shown.map((one, index) => <DiffView key={index} diff={one} workdir={workdir} shift={moved[index]} />)}
         {!isEmpty(prompt.input) && !shown.length && <Code text={visible(asText(prompt.input))} lang={asText(prompt.input).startsWith("{") ? "json" : "bash"} className="overflow-x-auto rounded-md border border-line bg-raised px-3 py-2 break-words whitespace-pre-wrap" />}
-        {!!covers.length && <p className="text-xs text-amber">Always means: {visible(covers.join("; "))}</p>}
+        {!!covers.length && <p className="text-xs text-amber">“Always” allows: {visible(covers.join("; "))}</p>}
       </div>
       {reason === null ? (
         <div className="flex flex-wrap gap-2">
           {allow && <Button tone="primary" keys={hint("Y")} disabled={busy} onClick={() => void give({ option_id: allow.option_id })}>Allow</Button>}
           {always && <Button tone={allow ? "plain" : "primary"} keys={hint("A")} disabled={busy} title={always.name} onClick={() => void give({ option_id: always.option_id })}>Always</Button>}
           <Button keys={hint("N")} disabled={busy} onClick={() => setReason("")}>Deny</Button>
-          {keys !== "none" && <span className="after-escape self-center text-xs text-amber" aria-hidden="true">Esc, then a key</span>}
+          {keys !== "none" && <span className="after-escape self-center text-xs text-amber" aria-hidden="true">Press Esc, then the key</span>}
           <span className="flex-1" />
           {project && <Link to="/settings/projects" className="reach self-center text-xs text-amber underline underline-offset-2">Rules</Link>}
           {never && <Button tone="quiet" disabled={busy} title={never.name} onClick={() => void give({ option_id: never.option_id })}>Never</Button>}
@@ -128,8 +128,8 @@ function Permission({ session, prompt, workdir, diff, project, denying, keys }: 
               event.stopPropagation();
               setReason(null);
             }}
-            aria-label="Why not (the agent is told)"
-            placeholder="Why not? (optional)"
+            aria-label="Reason (sent to the agent)"
+            placeholder="Reason (optional)"
             className="min-h-(--target) min-w-0 flex-1 basis-36 rounded-md border border-line bg-raised px-2 text-sm"
           />
           <Button type="submit" tone="danger" disabled={busy}>Deny</Button>
@@ -195,7 +195,7 @@ function Questions({ session, prompt }: { session: string; prompt: Prompt }) {
                 value={own[question.question_id] ?? ""}
                 onChange={(event) => setOwn({ ...own, [question.question_id]: event.target.value })}
                 aria-label={`Your own answer to: ${question.question}`}
-                placeholder={question.options.length ? "Or in your own words" : "Your answer"}
+                placeholder={question.options.length ? "Or type your own answer" : "Your answer"}
                 className="min-h-(--target) rounded-md border border-line bg-raised px-2 text-sm"
               />
             </div>

@@ -1,4 +1,4 @@
-// Messages that wait for the running turn to end: taken back, or put back into the composer to be changed. Above: the
+// Queued messages, waiting for the running turn to end. They can be removed, or moved back to the composer. Above: the
 // session view. Below: the API.
 
 import { IconButton } from "../parts/button";
@@ -13,7 +13,7 @@ import { takeBack } from "./drafts";
 export function QueueList({ session, queue, onEdit }: { session: string; queue: Queued[]; onEdit: (message: Queued) => void }) {
   if (!queue.length) return null;
   const unqueue = (message: Queued) => remove(at(session, `/queue/${encodeURIComponent(message.message_id)}`));
-  // The server lets go of its files with the message, so they are had before.
+  // The server deletes the files with the message, so download them first.
   const edit = async (message: Queued) => {
     const files = await filesBack(session, message.attachments ?? []);
     await takeBack("draft." + session, message.text, files, () => unqueue(message));
@@ -26,7 +26,7 @@ export function QueueList({ session, queue, onEdit }: { session: string; queue: 
           <Icon name="queue" size={12} className="text-quiet" />
           <span className="min-w-0 flex-1 truncate">{message.text}</span>
           {!!message.attachments?.length && <span className="flex shrink-0 items-center gap-1 text-xs text-quiet"><Icon name="clip" size={12} />{plural(message.attachments.length, "file")}</span>}
-          <IconButton icon="pencil" label="Edit: take it back into the composer" size={14} onClick={() => void attempt(edit(message))} />
+          <IconButton icon="pencil" label="Edit: move back to the composer" size={14} onClick={() => void attempt(edit(message))} />
           <IconButton icon="cross" label="Remove from the queue" size={14} onClick={() => void attempt(unqueue(message))} />
         </li>
       ))}

@@ -1,6 +1,6 @@
-// A conversation as rows: one for each block, tool, notice and separator, so that a long answer is many small rows and only
-// those in sight are drawn. Above: conversation.tsx draws them. Below: the session's fold and blocks.ts. Rows of a turn that
-// did not change are the very same objects as before.
+// A conversation as rows: one for each block, tool, notice and separator. A long answer becomes many small rows, of
+// which only the visible ones are drawn. Above: conversation.tsx draws them. Below: the session's state and blocks.ts.
+// Rows of an unchanged turn keep their identity.
 
 import { isBusy } from "../state/attention";
 import type { State, Turn } from "../state/session";
@@ -8,10 +8,10 @@ import type { Outgoing } from "../state/outbox";
 import { grow, NOTHING, shown, type Block, type Blocks } from "../text/blocks";
 import type { ImagePart, NoticePart, Part, PlanPart, Prompt, ResolvedPart, TextPart, ToolPart, TurnInfo } from "../wire/types";
 
-/** The tools that wait for the person's word. */
+/** Ids of the tools waiting for the user's permission. */
 export type Asked = ReadonlySet<string | null | undefined>;
 
-/** `gone`: of a turn that was taken back and is looked at again. */
+/** `gone`: the row belongs to a rewound turn that is shown again. */
 export type Row = { gone?: boolean } & (
   | { kind: "earlier"; key: string; count: number }
   | { kind: "message"; key: string; turn: Turn }
@@ -34,15 +34,15 @@ export type Row = { gone?: boolean } & (
 
 const FOLDED_TOOLS = 3;
 
-/** The first row of what was said: the line that counts what is missing before it is not. */
+/** The first row of the conversation, not counting the "earlier turns" line. */
 export const firstKey = (rows: Row[]) => rows.find((row) => row.kind !== "earlier")?.key;
 
-/** Whether rows came before the one that was first, which then must stay where the person sees it. */
+/** Whether rows were added before the first one, so that the scroll position must be adjusted. */
 export function cameBefore(first: string | undefined, rows: Row[]): boolean {
   return first !== undefined && first !== firstKey(rows) && rows.some((row) => row.key === first);
 }
 
-/** The letters and digits of it, however they are written. */
+/** Lower case, without accents. */
 const plain = (text: string) => text.normalize("NFD").replace(/\p{M}/gu, "").toLowerCase();
 
 function said(row: Row): string {
@@ -50,7 +50,7 @@ function said(row: Row): string {
   return row.kind === "block" ? row.block.raw : "";
 }
 
-/** Where a turn stands among the rows: at the first with the most of these words, or else at its beginning; -1: nowhere. */
+/** The index of a turn's row with the most search terms, or of its first row. -1 if the turn has no rows. */
 export function rowAt(rows: Row[], turn: number, q: string): number {
   const words = plain(q).split(/[^\p{L}\p{N}]+/u).filter(Boolean);
   let [best, most] = [-1, -1];
@@ -63,7 +63,7 @@ export function rowAt(rows: Row[], turn: number, q: string): number {
   return best;
 }
 
-/** The tools of a turn, and which stand inside of which: made once for each turn, as there may be thousands. */
+/** The tools of a turn and their nesting. Computed once per turn, because there may be thousands. */
 interface Family {
   all: ToolPart[];
   known: Set<string>;
@@ -93,7 +93,7 @@ export class RowMaker {
     for (const message of outbox) {
       if (message.session === state.id && !shown.has(message.message_id)) rows.push({ kind: "outgoing", key: "o:" + message.message_id, message });
     }
-    // The same row while the turn waits and when it runs: nothing moves when it begins.
+    // The same row while the turn waits and while it runs, so that nothing moves when it starts.
     if (isBusy(state.session) && !state.prompts.length) rows.push({ kind: "working", key: "working" });
     return rows;
   }
@@ -122,7 +122,7 @@ export class RowMaker {
     return rows;
   }
 
-  /** Numbers are never used again: one that is not visible was taken back. */
+  /** Turn numbers are never reused, so a missing number is a rewound turn. */
   private gap(rows: Row[], from: number, to: number, visible: Set<number>): void {
     const gone: number[] = [];
     for (let turn = from; turn < to; turn++) if (!visible.has(turn)) gone.push(turn);
@@ -144,11 +144,11 @@ export class RowMaker {
     if (turn.skipped) rows.push({ kind: "skipped", key: id + ":skipped", turn: turn.turn, count: turn.skipped });
     const live = turn.info?.stop_reason == null;
     const tools = family(turn.parts.filter((part): part is ToolPart => part.type === "tool"));
-    // A tool that waits for the person's word does not run.
+    // A tool waiting for permission is not running.
     const asked: Asked = new Set(turn.parts.map((part) => (part.type === "asked" ? state.asked[part.prompt_id]?.tool_id : undefined)));
     for (let index = 0; index < turn.parts.length; index++) {
       const part = turn.parts[index]!;
-      // So that a row keeps its key when what comes before it is loaded.
+      // Count skipped parts, so that a row keeps its key when earlier parts are loaded.
       const key = `${id}:${turn.skipped + index}`;
       if (part.type === "tool") {
         const run = this.run(turn.parts, index);
@@ -159,7 +159,7 @@ export class RowMaker {
     return turn.rewound ? rows.map((row) => ({ ...row, gone: true })) : rows;
   }
 
-  /** The tools that follow each other from here on. */
+  /** The consecutive tools from here on. */
   private run(parts: Part[], from: number): ToolPart[] {
     const run: ToolPart[] = [];
     for (let index = from; index < parts.length && parts[index]!.type === "tool"; index++) run.push(parts[index] as ToolPart);
@@ -167,7 +167,7 @@ export class RowMaker {
   }
 
   private tools(rows: Row[], run: ToolPart[], { all, known, children }: Family, open: Set<string>, live: boolean, asked: Asked): void {
-    // Tools of a sub-agent stand inside of the tool that started it.
+    // A sub-agent's tools are shown inside the tool that started it.
     const top = run.filter((tool) => !tool.parent_tool_id || !known.has(tool.parent_tool_id));
     const row = (tool: ToolPart, inside: boolean): Row => ({ kind: "tool", key: "tool:" + tool.tool_id, tool, children: children.get(tool.tool_id) ?? [], all, inside, live, asked });
     const finished = top.filter((tool) => tool.status === "completed" || tool.status === "failed" || !live);

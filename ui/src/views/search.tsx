@@ -1,5 +1,5 @@
-// Search: sessions by words in titles and transcripts, with the place where they stand; archived ones too. Above: the app.
-// Below: the server's full-text search.
+// Search for sessions by terms in titles and transcripts, with the matching passage. Includes archived sessions. Above:
+// the app. Below: the server's full-text search.
 
 import { useEffect, useRef, useState } from "react";
 import { Button, Link } from "../parts/button";
@@ -15,7 +15,7 @@ import type { Session } from "../wire/types";
 
 const PAUSE_MS = 150;
 
-/** The server marks what it found by brackets. */
+/** Highlights the matches, which the server puts in brackets. */
 export function Snippet({ text }: { text: string }) {
   const pieces = text.split(/\[([^\]]*)\]/);
   return <>{pieces.map((piece, index) => (index % 2 ? <mark key={index}>{piece}</mark> : piece))}</>;
@@ -35,7 +35,7 @@ export default function Search({ q }: { q: string }) {
     const mine = ++asked.current;
     try {
       const answer = await get<{ sessions: Session[]; next_cursor: string | null }>("/api/sessions" + query({ q: text.trim(), archived: archived ? true : undefined, cursor: from, limit: 30 }));
-      // Somebody who typed on has asked for something else.
+      // The user has typed more since: a newer request is under way.
       if (mine !== asked.current) return;
       setFound((before) => (from ? [...(before ?? []), ...answer.sessions] : answer.sessions));
       setCursor(answer.next_cursor);
@@ -47,7 +47,7 @@ export default function Search({ q }: { q: string }) {
   useEffect(() => {
     field.current?.focus();
   }, []);
-  // The address follows what is typed, without the space that is typed before the next word.
+  // The address follows the text but without trailing spaces, so don't overwrite those.
   useEffect(() => setText((now) => (now.trim() === q ? now : q)), [q]);
   useEffect(() => {
     const timer = setTimeout(() => {
@@ -59,16 +59,16 @@ export default function Search({ q }: { q: string }) {
 
   return (
     <div className="min-h-0 flex-1 overflow-y-auto">
-      <PageHead title="Search" about="Titles and everything that was said" />
+      <PageHead title="Search" about="Titles and full conversations" />
       <div className="mx-auto max-w-[92ch] p-4 sm:p-6">
         <div className="mb-4 flex flex-wrap items-center gap-3">
-          <input ref={field} type="search" value={text} onChange={(event) => setText(event.target.value)} aria-label="Words to find" placeholder="Words to find" className="min-h-9 min-w-0 flex-1 basis-64 rounded-md border border-strong bg-raised px-3" />
+          <input ref={field} type="search" value={text} onChange={(event) => setText(event.target.value)} aria-label="Search terms" placeholder="Search terms" className="min-h-9 min-w-0 flex-1 basis-64 rounded-md border border-strong bg-raised px-3" />
           <label className="reach flex items-center gap-2 text-sm text-quiet">
-            <input type="checkbox" checked={archived} onChange={(event) => setArchived(event.target.checked)} /> Only archived
+            <input type="checkbox" checked={archived} onChange={(event) => setArchived(event.target.checked)} /> Archived only
           </label>
         </div>
         {error && <p role="alert" className="text-sm text-red">{error}</p>}
-        <ul aria-label="Found sessions" className="divide-y divide-line">
+        <ul aria-label="Search results" className="divide-y divide-line">
           {found?.map((session) => (
             <li key={session.id}>
               <Link to={session.snippet_turn ? pathOfTurn(session.id, session.snippet_turn, text.trim()) : pathOf(session.id)} className="flex gap-2 rounded-md px-2 py-3 hover:bg-hover">
@@ -86,11 +86,11 @@ export default function Search({ q }: { q: string }) {
         </ul>
         {found?.length === 0 &&
           (text.trim() ? (
-            <Empty action="Clear the search" onAction={() => (setText(""), field.current?.focus())}>Nothing was found. Try fewer or other words.</Empty>
+            <Empty action="Clear search" onAction={() => (setText(""), field.current?.focus())}>No results. Try fewer or different terms.</Empty>
           ) : archived ? (
-            <Empty action="Show all sessions" onAction={() => setArchived(false)}>Nothing is archived. What you archive leaves the list and is found here.</Empty>
+            <Empty action="Show all sessions" onAction={() => setArchived(false)}>Nothing is archived. Archived sessions leave the list and appear here.</Empty>
           ) : (
-            <Empty action="New session" icon="plus" onAction={() => go("/new")}>No sessions yet. What is said in them is found here.</Empty>
+            <Empty action="New session" icon="plus" onAction={() => go("/new")}>No sessions yet. Here you can search their titles and conversations.</Empty>
           ))}
         {cursor && <div className="pt-4"><Button onClick={() => void look(cursor)}>Show more</Button></div>}
       </div>

@@ -1,5 +1,5 @@
-// One session: header, conversation, what waits for the person, composer, and the panel beside it. Above: the app. Below:
-// the store of this session and the views it is made of. It only sends commands; what happens is what the log shows.
+// One session: header, conversation, waiting prompt, queue, composer, and the side panel. Above: the app. Below: the
+// session's store and the views it consists of. It only sends commands; the log shows their effect.
 
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "react";
 import { Button } from "../parts/button";
@@ -45,7 +45,7 @@ export function SessionView({ id, place }: { id: string; place: Place | null }) 
   const [elsewhere, setElsewhere] = useState<Turn | null>(null);
   const agents = useAgents().value.agents;
   const others = agentChoices(agents).filter((choice) => !choice.disabled).length > 1;
-  // Whoever comes to a session that waits answers first, and whoever looks around goes on: the keys are for that.
+  // Don't focus the composer if a prompt is waiting or the user steps through sessions: shortcut keys must work then.
   const [keysFirst] = useState(() => isBrowsing() || overviewNow().sessions.some((one) => one.id === id && one.pending_prompts > 0));
 
   useEffect(() => {
@@ -55,7 +55,7 @@ export function SessionView({ id, place }: { id: string; place: Place | null }) 
 
   const busy = isBusy(session);
   const waitsFor = session?.state === "accepted" ? session.waits_for : null;
-  // The session has the agent of a message only when its turn begins.
+  // The session takes on a message's agent only when its turn starts.
   const agent = (session?.state === "accepted" && store.state.turns.at(-1)?.info?.agent) || (session?.agent ?? "");
   const ended = session?.state === "ended";
   const prompt = prompts[0];
@@ -78,14 +78,14 @@ export function SessionView({ id, place }: { id: string; place: Place | null }) 
     () =>
       register([
         { id: "allow", title: "Allow", keys: "y", group: "Prompt", when: () => !!prompt, run: () => void (still && prompt && answerByKey(id, prompt, "y")) },
-        { id: "always", title: "Allow always", keys: "a", group: "Prompt", when: () => !!prompt, run: () => void (still && prompt && answerByKey(id, prompt, "a")) },
+        { id: "always", title: "Always allow", keys: "a", group: "Prompt", when: () => !!prompt, run: () => void (still && prompt && answerByKey(id, prompt, "a")) },
         { id: "deny", title: "Deny with a reason", keys: "n", group: "Prompt", when: () => prompt?.kind === "permission", run: () => setDenying(({ count }) => ({ prompt: prompt?.prompt_id ?? "", count: count + 1 })) },
         { id: "compose", title: "Write a message", keys: "i", group: "Session", run: () => composer.current?.focus() },
         { id: "interrupt", title: "Interrupt the turn", keys: "Escape Escape", group: "Session", when: () => busy, run: () => void interrupt(id) },
-        { id: "end", title: "Go to the end", keys: "Shift+g", group: "Session", run: () => conversation.current?.toEnd() },
+        { id: "end", title: "Jump to the end", keys: "Shift+g", group: "Session", run: () => conversation.current?.toEnd() },
         { id: "panel", title: "Plan, files, outline", keys: "o", group: "Session", run: togglePanel },
-        { id: "fresh", title: "Start the next turn fresh", group: "Session", run: () => setFresh((on) => !on) },
-        { id: "plan", title: "What would the next turn do?", group: "Session", run: () => void sayPlan(id) },
+        { id: "fresh", title: "Restart context with the next message", group: "Session", run: () => setFresh((on) => !on) },
+        { id: "plan", title: "Preview the next turn", group: "Session", run: () => void sayPlan(id) },
         { id: "inspect", title: "Inspect events", group: "Session", run: () => go(pathOf(id) + "/events") },
       ]),
     [id, prompt, still, busy, panel, beside],
@@ -109,10 +109,10 @@ export function SessionView({ id, place }: { id: string; place: Place | null }) 
   );
 
   if (gone === "damaged") {
-    return <Nowhere title="This session is damaged">It is set aside, and nothing of it was deleted. On the server, <code>perdure doctor --deep</code> says what can't be read and what to do.</Nowhere>;
+    return <Nowhere title="This session is damaged">It was set aside, and nothing was deleted. Run <code>perdure doctor --deep</code> on the server to see what can't be read and what to do.</Nowhere>;
   }
   if (gone) {
-    return <Nowhere title="This session is not there">It was erased, or the link is wrong.</Nowhere>;
+    return <Nowhere title="Session not found">It was erased, or the link is wrong.</Nowhere>;
   }
 
   const tool = prompt?.tool_id ? (store.state.turns[store.state.turns.length - 1]?.parts.find((part) => part.type === "tool" && part.tool_id === prompt.tool_id) as ToolPart | undefined) : undefined;
@@ -128,9 +128,9 @@ export function SessionView({ id, place }: { id: string; place: Place | null }) 
         )}
         <div className="mx-auto w-full max-w-[calc(92ch+48px)] space-y-2 px-3 pb-[max(12px,env(safe-area-inset-bottom))] sm:px-6">
           {prompt && session && <PromptCard key={prompt.prompt_id} session={id} prompt={prompt} workdir={session.workdir} project={session.project} diff={tool?.diff} denying={denying.prompt === prompt.prompt_id ? denying.count : 0} keys={still ? "ready" : "soon"} />}
-          {prompts.length > 1 && <p className="text-xs text-amber">{prompts.length - 1} more after this one</p>}
+          {prompts.length > 1 && <p className="text-xs text-amber">{prompts.length - 1} more waiting</p>}
           <QueueList session={id} queue={queue} onEdit={(message) => message.agent && setNextAgent(message.agent)} />
-          {busy && escaped > 0 && <p className="text-xs text-quiet" role="status">Press Esc again to {waitsFor ? "stop the waiting message" : "interrupt"}.</p>}
+          {busy && escaped > 0 && <p className="text-xs text-quiet" role="status">Press Esc again to {waitsFor ? "cancel the waiting message" : "interrupt"}.</p>}
           {ended && session && <EndedRow id={id} project={session.project} agent={session.agent} />}
           <Composer
             key={id}
@@ -141,7 +141,7 @@ export function SessionView({ id, place }: { id: string; place: Place | null }) 
             busy={busy}
             interrupts={waitsFor ? "Send instead" : "Interrupt and send"}
             disabled={ended ? "This session has ended." : undefined}
-            placeholder={busy ? "Message for when this turn is done" : "Message"}
+            placeholder={busy ? "Message to send after this turn" : "Message"}
             autoFocus={!keysFirst}
             leaves={!!prompt}
             onEscape={escape}
@@ -161,18 +161,18 @@ export function SessionView({ id, place }: { id: string; place: Place | null }) 
   );
 }
 
-/** How to go on where a session has ended. */
+/** The actions for a session that has ended. */
 function EndedRow({ id, project, agent }: { id: string; project: string | null; agent: string }) {
   return (
     <div className="flex flex-wrap items-center gap-2 text-sm">
-      <span className="flex-1 text-quiet max-sm:basis-full">Go on with its history, or begin anew.</span>
-      <Button icon="fork" onClick={() => void attempt(post<Session>(at(id, "/fork"), {})).then((made) => made && go(pathOf(made.id)))}>Fork it</Button>
-      <Button icon="plus" onClick={() => go("/new" + query({ project, agent }))}>Start a new one</Button>
+      <span className="flex-1 text-quiet max-sm:basis-full">Fork the session to continue it, or start a new one.</span>
+      <Button icon="fork" onClick={() => void attempt(post<Session>(at(id, "/fork"), {})).then((made) => made && go(pathOf(made.id)))}>Fork</Button>
+      <Button icon="plus" onClick={() => go("/new" + query({ project, agent }))}>New session</Button>
     </div>
   );
 }
 
-/** Model, mode and whatever else the agent lets one choose, in one form. */
+/** Model, mode and the agent's other options, as one list. */
 export function optionsOf(session: Session): ConfigOption[] {
   const options = (session.config_options ?? []).filter((option) => option.options?.length);
   const has = (id: string) => options.some((option) => option.id === id || option.category === id);
@@ -196,8 +196,8 @@ function SessionChips({ session, agent, onAgent, fresh, onFresh }: { session: Se
             onChange={(value) => void attempt(post(at(session.id, "/config"), { config_id: option.id, value }))}
           />
         ))}
-      <button type="button" aria-pressed={fresh} onClick={onFresh} title="Replay the whole conversation to the agent with the next message" className={`min-h-(--target) shrink-0 rounded-md px-2 text-xs hover:bg-hover ${fresh ? "bg-accent-soft text-accent" : "text-quiet"}`}>
-        {fresh ? "Fresh next turn" : "Fresh"}
+      <button type="button" aria-pressed={fresh} onClick={onFresh} title="With the next message, start a new agent session and replay the whole conversation to it" className={`min-h-(--target) shrink-0 rounded-md px-2 text-xs hover:bg-hover ${fresh ? "bg-accent-soft text-accent" : "text-quiet"}`}>
+        {fresh ? "Context restarts next turn" : "Restart context"}
       </button>
     </>
   );

@@ -1,5 +1,4 @@
-// The head of a session: its name, state, agent and place, and what can be done with it as a whole. Above: the session
-// view. Below: the API.
+// A session's header: title, state, agent and location, and the session menu. Above: the session view. Below: the API.
 
 import { useEffect, useLayoutEffect, useRef, useState } from "react";
 import { IconButton, Link } from "../parts/button";
@@ -29,7 +28,7 @@ export function SessionHeader({ id, session, agent, panel, onPanel }: { id: stri
       register([
         { id: "rename", title: "Rename session", keys: "r", group: "Session", run: () => setAsking("rename") },
         { id: "labels", title: "Label session", keys: "l", group: "Session", run: () => setAsking("labels") },
-        { id: "archive", title: session?.archived ? "Bring back from the archive" : "Archive session", keys: "e", group: "Session", run: () => void archive(id, !session?.archived) },
+        { id: "archive", title: session?.archived ? "Unarchive session" : "Archive session", keys: "e", group: "Session", run: () => void archive(id, !session?.archived) },
         { id: "stop", title: "End session", group: "Session", run: () => void attempt(post(at(id, "/stop"))) },
         { id: "purge", title: "Erase session", group: "Session", run: () => setAsking("purge") },
       ]),
@@ -39,15 +38,15 @@ export function SessionHeader({ id, session, agent, panel, onPanel }: { id: stri
   if (!session) return <header className="h-13 shrink-0 border-b border-line" />;
   const mark = attention(session);
   const items: MenuItem[] = [
-    ...(isBusy(session) ? [{ label: mark === "accepted" ? "Stop the waiting message" : "Interrupt the turn", icon: "stop" as const, run: () => void interrupt(id) }] : []),
-    ...(session.parent ? [{ label: "Open what started it", icon: "back" as const, hint: parent ? titleOf(parent) : "Another session", run: () => go(pathOf(session.parent!)) }] : []),
+    ...(isBusy(session) ? [{ label: mark === "accepted" ? "Cancel the waiting message" : "Interrupt the turn", icon: "stop" as const, run: () => void interrupt(id) }] : []),
+    ...(session.parent ? [{ label: "Open parent session", icon: "back" as const, hint: parent ? titleOf(parent) : "Another session", run: () => go(pathOf(session.parent!)) }] : []),
     { label: "Rename", icon: "pencil", run: () => setAsking("rename") },
     { label: "Labels", icon: "tag", run: () => setAsking("labels") },
-    { label: "Fork", icon: "fork", hint: "A new session with this history", run: () => void attempt(post<Session>(at(id, "/fork"), {})).then((made) => made && go(pathOf(made.id))) },
-    { label: "What would the next turn do?", icon: "bolt", hint: "Go on, resume, or tell everything", run: () => void sayPlan(id) },
-    { label: "Events", icon: "list", hint: "Everything that happened, as it is stored", run: () => go(pathOf(id) + "/events") },
-    { label: session.archived ? "Bring back" : "Archive", icon: "archive", hint: session.archived ? "Into the list again" : "Out of the list; search finds it", run: () => void archive(id, !session.archived) },
-    { label: "End session", icon: "stop", hint: "For good; it can still be read and forked", disabled: session.state === "ended", run: () => void attempt(post(at(id, "/stop"))) },
+    { label: "Fork", icon: "fork", hint: "New session with this history", run: () => void attempt(post<Session>(at(id, "/fork"), {})).then((made) => made && go(pathOf(made.id))) },
+    { label: "Preview the next turn", icon: "bolt", hint: "Whether it continues, resumes or replays the conversation", run: () => void sayPlan(id) },
+    { label: "Events", icon: "list", hint: "The stored event log", run: () => go(pathOf(id) + "/events") },
+    { label: session.archived ? "Unarchive" : "Archive", icon: "archive", hint: session.archived ? "Show it in the list again" : "Hide it from the list; search still finds it", run: () => void archive(id, !session.archived) },
+    { label: "End session", icon: "stop", hint: "Permanent; you can still read and fork it", disabled: session.state === "ended", run: () => void attempt(post(at(id, "/stop"))) },
     { label: "Erase", icon: "trash", danger: true, run: () => setAsking("purge") },
   ];
   return (
@@ -61,9 +60,9 @@ export function SessionHeader({ id, session, agent, panel, onPanel }: { id: stri
         <p className="truncate text-xs text-quiet">
           <span className={mark === "waiting" ? "text-amber" : mark === "working" ? "text-accent" : mark === "accepted" ? "text-text" : mark === "failed" ? "text-red" : ""}>{session.state === "ended" ? `Ended: ${session.status}` : ATTENTION_WORDS[mark]}</span>
           <span title={session.workdir}> · {agent} · {placeOf(session)}</span>
-          {node && <span title="The node that runs it"> · on {node}</span>}
+          {node && <span title="The node that owns this session"> · on {node}</span>}
           {session.labels.map((label) => <span key={label}> · #{label}</span>)}
-          {session.waiting_until && <span className="text-amber" title={exact(session.waiting_until)}> · waits until {until(session.waiting_until, Date.now())}</span>}
+          {session.waiting_until && <span className="text-amber" title={exact(session.waiting_until)}> · waiting until {until(session.waiting_until, Date.now())}</span>}
         </p>
       </div>
       {session.parent && <Link to={pathOf(session.parent)} title="The session that started this one" className="hidden max-w-48 truncate text-xs text-quiet underline underline-offset-2 sm:block">Started by {parent ? titleOf(parent) : "another session"}</Link>}
@@ -72,13 +71,13 @@ export function SessionHeader({ id, session, agent, panel, onPanel }: { id: stri
         <Icon name="more" />
       </Menu>
       {asking === "rename" && <OneField title="Rename session" label="Title" value={session.title} onClose={() => setAsking(null)} onSave={(title) => attempt(patch(at(id), { title }))} />}
-      {asking === "labels" && <OneField title="Labels" label="Labels, with commas between them" placeholder="backend, urgent" value={session.labels.join(", ")} onClose={() => setAsking(null)} onSave={(text) => attempt(patch(at(id), { labels: text.split(",").map((one) => one.trim()).filter(Boolean) }))} />}
+      {asking === "labels" && <OneField title="Labels" label="Labels, separated by commas" placeholder="backend, urgent" value={session.labels.join(", ")} onClose={() => setAsking(null)} onSave={(text) => attempt(patch(at(id), { labels: text.split(",").map((one) => one.trim()).filter(Boolean) }))} />}
       {asking === "purge" && (
         <Dialog title="Erase this session?" onClose={() => setAsking(null)}>
-          <p className="mb-4 text-sm">Its log, its transcript and the folder that was made for it are erased. This can't be undone. To hide it instead, archive it.</p>
+          <p className="mb-4 text-sm">This erases its log, its transcript and the workspace created for it. It can't be undone. To hide the session instead, archive it.</p>
           <div className="flex justify-end gap-2">
-            <Button onClick={() => setAsking(null)}>Keep it</Button>
-            <Button tone="danger" onClick={() => void attempt(remove(at(id, "?purge=true"))).then((done) => done && (relist(), go("/"), say("The session was erased.")))}>Erase</Button>
+            <Button onClick={() => setAsking(null)}>Cancel</Button>
+            <Button tone="danger" onClick={() => void attempt(remove(at(id, "?purge=true"))).then((done) => done && (relist(), go("/"), say("Session erased.")))}>Erase</Button>
           </div>
         </Dialog>
       )}
@@ -86,15 +85,15 @@ export function SessionHeader({ id, session, agent, panel, onPanel }: { id: stri
   );
 }
 
-/** How the next turn would begin, and why. */
+/** Show how the next turn would start, and why. */
 export async function sayPlan(id: string): Promise<void> {
   const plan = await attempt(post<{ context: "live" | "resumed" | "fresh"; reason: string; bytes?: number }>(at(id, "/plan"), {}));
-  if (plan) say(`The next turn would be ${plan.reason === "first_turn" ? "new" : CONTEXT_WORDS[plan.context]}. ${contextReason(plan.context, plan.reason).replace("was replayed", "would be replayed").replace("opened its", "would open its")}`);
+  if (plan) say(`Next turn: ${plan.reason === "first_turn" ? "new" : CONTEXT_WORDS[plan.context]}. ${contextReason(plan.context, plan.reason).replace("was replayed", "would be replayed").replace("resumed its", "would resume its")}`);
 }
 
 async function archive(id: string, archived: boolean): Promise<void> {
   const done = await attempt(patch(at(id), { archived }));
-  if (done) say(archived ? "Archived. Search finds it." : "Brought back.");
+  if (done) say(archived ? "Archived. Search still finds it." : "Unarchived.");
 }
 
 function OneField({ title, label, placeholder, value, onClose, onSave }: { title: string; label: string; placeholder?: string; value: string; onClose: () => void; onSave: (value: string) => Promise<unknown> }) {

@@ -1,5 +1,5 @@
-// Settings of this browser and this server: look, notifications, the server's health as it runs, browsers that are signed
-// in, and a code for the phone. Above: the app. Below: the API and what the browser keeps.
+// Settings of this browser and this server: theme, notifications, live server health, signed-in browsers, and a sign-in
+// code for phones. Above: the app. Below: the API and the browser's storage.
 
 import { useEffect, useRef, useState } from "react";
 import { Button, Link } from "../parts/button";
@@ -23,12 +23,12 @@ export default function Settings() {
         <Health />
         <Browsers />
         <section>
-          <h2 className="mb-2 text-base font-semibold">Elsewhere</h2>
+          <h2 className="mb-2 text-base font-semibold">More</h2>
           <ul className="space-y-1 text-sm">
-            <li><Link to="/settings/agents" className="text-accent underline underline-offset-2">Agents</Link> and what they lack</li>
-            <li><Link to="/settings/projects" className="text-accent underline underline-offset-2">Projects</Link>, their permission rules and limits</li>
-            {several && <li><Link to="/nodes" className="text-accent underline underline-offset-2">Nodes</Link>, the servers that share these sessions</li>}
-            <li><a href="/api/docs" className="text-accent underline underline-offset-2">The API</a> for other programs</li>
+            <li><Link to="/settings/agents" className="text-accent underline underline-offset-2">Agents</Link> and their status</li>
+            <li><Link to="/settings/projects" className="text-accent underline underline-offset-2">Projects</Link> with permission rules and limits</li>
+            {several && <li><Link to="/nodes" className="text-accent underline underline-offset-2">Nodes</Link>: servers that share these sessions</li>}
+            <li><a href="/api/docs" className="text-accent underline underline-offset-2">API documentation</a> of this server</li>
           </ul>
         </section>
       </div>
@@ -44,17 +44,17 @@ function Look() {
     <section>
       <h2 className="mb-3 text-base font-semibold">This browser</h2>
       <fieldset className="mb-4 flex flex-wrap items-center gap-2">
-        <legend className="mb-1 text-xs text-quiet">Colours</legend>
+        <legend className="mb-1 text-xs text-quiet">Theme</legend>
         {(["system", "light", "dark"] as const).map((value) => (
           <label key={value} className={`flex min-h-(--target) cursor-pointer items-center gap-2 rounded-md border px-3 text-sm ${chosen === value ? "border-accent bg-accent-soft" : "border-line"}`}>
             <input type="radio" name="theme" checked={chosen === value} onChange={() => choose(value)} />
-            {value === "system" ? "As the system" : value === "light" ? "Light" : "Dark"}
+            {value === "system" ? "System" : value === "light" ? "Light" : "Dark"}
           </label>
         ))}
       </fieldset>
       <div className="flex flex-wrap items-center gap-3 text-sm">
         <Button icon="bell" disabled={told === "refused" || told === "impossible"} onClick={() => void setTelling(told !== "on").then(setTold)}>{told === "on" ? "Turn notifications off" : "Turn notifications on"}</Button>
-        <span className="text-quiet">{told === "refused" ? "The browser blocks notifications for this site; allow them in its settings." : told === "impossible" ? "This browser has no notifications here (they need https or localhost)." : "When a turn ends or a prompt waits, and you are elsewhere."}</span>
+        <span className="text-quiet">{told === "refused" ? "The browser blocks notifications from this site. Allow them in its settings." : told === "impossible" ? "Notifications are not available here. They need HTTPS or localhost." : "For finished turns and waiting prompts, while you are not looking at the session."}</span>
       </div>
     </section>
   );
@@ -94,12 +94,12 @@ function Health() {
   const now = all[all.length - 1];
   const rates = all.slice(1).map((one, index) => Math.max(0, (one.events - all[index]!.events) / Math.max(0.5, (Date.parse(one.at) - Date.parse(all[index]!.at)) / 1000)));
   const rate = rates[rates.length - 1] ?? 0;
-  // In its place before it is known, so that nothing moves when it is.
+  // Show a placeholder until the value is loaded, so that nothing moves.
   const shown = (value: (one: Vitals) => string) => (now ? value(now) : "–");
   return (
     <section>
       <h2 className="mb-1 text-base font-semibold">Server</h2>
-      <p className="mb-3 text-sm text-quiet">{now ? <>Perdure {now.version}, <span title={`since ${exact(now.started_at)}`}>up for {duration(now.uptime_s * 1000)}</span></> : "Asking the server"}</p>
+      <p className="mb-3 text-sm text-quiet">{now ? <>Perdure {now.version}, <span title={`since ${exact(now.started_at)}`}>up for {duration(now.uptime_s * 1000)}</span></> : "Loading"}</p>
       <dl className="grid grid-cols-2 gap-x-6 gap-y-4 sm:grid-cols-4">
         <Figure name="Running turns" value={shown((one) => `${one.sessions.working}${one.slots ? ` of ${one.slots}` : ""}`)} values={all.map((one) => one.sessions.working)} />
         <Figure name="Waiting for you" value={shown((one) => String(one.sessions.waiting))} values={all.map((one) => one.sessions.waiting)} />
@@ -116,7 +116,7 @@ function Health() {
           <ul className="mt-1 space-y-1">
             {now.damaged.map((one) => <li key={one.kind + one.id} className="break-words">{one.kind} <code>{one.id}</code>: {one.what}</li>)}
           </ul>
-          <p className="mt-2">Nothing of it was deleted. On the server, <code>perdure doctor --deep</code> says what to do.</p>
+          <p className="mt-2">Nothing was deleted. Run <code>perdure doctor --deep</code> on the server to see what to do.</p>
         </div>
       )}
     </section>
@@ -161,14 +161,14 @@ function Browsers() {
   return (
     <section>
       <h2 className="mb-1 text-base font-semibold">Signed-in browsers</h2>
-      <p className="mb-3 text-sm text-quiet">Sign a phone in by a code that works once, within ten minutes.</p>
-      <Button icon="phone" onClick={() => void make()}>Show a code for the phone</Button>
+      <p className="mb-3 text-sm text-quiet">Sign in on a phone with a one-time code, valid for ten minutes.</p>
+      <Button icon="phone" onClick={() => void make()}>Show code for a phone</Button>
       {link && (
         <div className="mt-4 flex flex-wrap items-start gap-4">
           <QrCode text={link} />
           <div className="min-w-0 flex-1 basis-60 text-sm">
-            <p className="flex items-center gap-1 font-mono text-xs break-all">{link} <CopyButton text={link} label="Copy the link" /></p>
-            {local && <p className="mt-2 text-amber">This address is only reachable on this machine. Open the page under a name that the phone can reach (put a proxy with HTTPS in front of the server, see docs/operations.md), then show the code again.</p>}
+            <p className="flex items-center gap-1 font-mono text-xs break-all">{link} <CopyButton text={link} label="Copy link" /></p>
+            {local && <p className="mt-2 text-amber">This address works only on this machine. Put an HTTPS proxy in front of the server (see docs/operations.md), open the page at an address the phone can reach, and show the code again.</p>}
           </div>
         </div>
       )}
@@ -206,5 +206,5 @@ function QrCode({ text }: { text: string }) {
       for (let row = 0; row < size; row++) for (let column = 0; column < size; column++) if (code.isDark(row, column)) context.fillRect((column + 4) * 4, (row + 4) * 4, 4, 4);
     });
   }, [text]);
-  return <canvas ref={canvas} role="img" aria-label="Code that signs a phone in" className="size-44 rounded-md border border-line" />;
+  return <canvas ref={canvas} role="img" aria-label="Sign-in code for a phone" className="size-44 rounded-md border border-line" />;
 }

@@ -1,6 +1,6 @@
-// Signing in: by the one-time link of `perdure login`, or by pasting that link, its code, or the server's token. Above: the
-// app shows it while the server does not know this browser. Below: the API. What the page keeps is a key that
-// is worth nothing without the cookie, which no script can read.
+// Signing in: with the one-time link from `perdure login`, or by pasting that link, its code, or the server's token.
+// Above: the app shows it while this browser is not signed in. Below: the API. The page stores a key that is useless
+// without the cookie, which no script can read.
 
 import { useState } from "react";
 import { Button } from "../parts/button";
@@ -11,7 +11,7 @@ async function redeem(code: string): Promise<void> {
   setPageKey((await post<{ page_key: string }>("/api/login", { code })).page_key);
 }
 
-/** Signs in by the code in the address, if there is one. True if it did. */
+/** Sign in with the code in the address. Returns true on success, false if there is no code, or the error. */
 export async function signInByLink(): Promise<boolean | string> {
   const code = new URLSearchParams(location.hash.slice(1)).get("login");
   if (!code) return false;
@@ -29,12 +29,12 @@ async function signIn(given: string): Promise<void> {
   const code = /#login=([\w-]+)/.exec(text)?.[1];
   if (code) return redeem(code);
   try {
-    // The server's token makes a link, and the link makes a cookie.
+    // Use the server's token to create a link, then redeem the link for a cookie.
     const { path } = await request<{ path: string }>("POST", "/api/login-links", {}, { authorization: `Bearer ${text}` });
     return await redeem(path.split("=")[1]!);
   } catch {
     return redeem(text).catch((error) => {
-      throw error instanceof Problem && error.code === "unauthorized" ? new Error("That is neither the server's token nor a link that still works. Type perdure login for a new one.") : error;
+      throw error instanceof Problem && error.code === "unauthorized" ? new Error("That is neither the server's token nor a valid link. Run perdure login for a new link.") : error;
     });
   }
 }
@@ -47,9 +47,9 @@ export function SignIn({ trouble, onDone }: { trouble: string; onDone: () => voi
     <main className="flex h-full items-center justify-center overflow-y-auto p-4">
       <div className="w-full max-w-md">
         <h1 className="mb-1 text-xl font-semibold">Perdure</h1>
-        <p className="mb-6 text-quiet">Sign this browser in. On the machine where the server runs, type</p>
+        <p className="mb-6 text-quiet">To sign in this browser, run this on the server's machine:</p>
         <pre className="code mb-6 rounded-md border border-line bg-sunken px-3 py-2">perdure login</pre>
-        <p className="mb-2 text-quiet">and open the link that it prints. Or paste the link, or the server's token, here.</p>
+        <p className="mb-2 text-quiet">Then open the link it prints, or paste the link or the server's token here.</p>
         <form
           className="flex gap-2"
           onSubmit={(event) => {

@@ -1,5 +1,5 @@
-// A tool on one line: what was done to what, for how long, with what outcome; opened, its input and output. Above: the
-// conversation. Below: diffs and code. A sub-agent's own tools stand inside of the tool that started it.
+// A tool call on one line: action, subject, duration and outcome. Expanded, it shows input and output. Above: the
+// conversation. Below: diffs and code. A sub-agent's tools are shown inside the tool that started it.
 
 import { memo, useMemo } from "react";
 import { useSeconds } from "../parts/clock";
@@ -62,7 +62,7 @@ export const ToolView = memo(function ToolView({ tool, childTools, all, workdir,
           </span>
         )}
         <span className="shrink-0 text-right text-xs whitespace-nowrap text-quiet tabular-nums">
-          {running && tool.started_at ? <Running since={tool.started_at} /> : failed ? <>{ms !== null && ms >= 10 && duration(ms)} <span className="font-medium text-red">failed</span></> : waits ? <span className="text-amber">waits for you</span> : isRunning(tool) ? "not finished" : ms !== null && ms >= 10 ? duration(ms) : tool.outcome ? null : "done"}
+          {running && tool.started_at ? <Running since={tool.started_at} /> : failed ? <>{ms !== null && ms >= 10 && duration(ms)} <span className="font-medium text-red">failed</span></> : waits ? <span className="text-amber">waiting for you</span> : isRunning(tool) ? "not finished" : ms !== null && ms >= 10 ? duration(ms) : tool.outcome ? null : "done"}
         </span>
       </button>
       {isOpen && <ToolDetails tool={tool} childTools={childTools} all={all} workdir={workdir} open={open} toggle={toggle} live={live} asked={asked} />}
@@ -72,7 +72,7 @@ export const ToolView = memo(function ToolView({ tool, childTools, all, workdir,
 
 function ToolDetails({ tool, childTools, all, workdir, open, toggle, live, asked }: Props) {
   const inside = childTools.length > 0 && (
-    <div role="group" aria-label="Tools inside">
+    <div role="group" aria-label="Tools of the sub-agent">
       {childTools.map((child) => (
         <ToolView key={child.tool_id} tool={child} childTools={all.filter((one) => one.parent_tool_id === child.tool_id)} all={all} workdir={workdir} open={open} toggle={toggle} live={live} asked={asked} />
       ))}
@@ -84,7 +84,7 @@ function ToolDetails({ tool, childTools, all, workdir, open, toggle, live, asked
       <div className="mt-1 mb-2 ml-2 space-y-2 border-l border-line pl-4">
         {task && task !== field(tool.input, "description") && <Told label="Task" text={task} />}
         {inside}
-        {tool.content ? <Told label={isFailed(tool) ? "Error" : isRunning(tool) ? "Says" : "Report"} text={tool.content} bad={isFailed(tool)} /> : !isRunning(tool) && <p className="text-xs text-quiet">It reported nothing.</p>}
+        {tool.content ? <Told label={isFailed(tool) ? "Error" : isRunning(tool) ? "Output so far" : "Report"} text={tool.content} bad={isFailed(tool)} /> : !isRunning(tool) && <p className="text-xs text-quiet">No report.</p>}
       </div>
     );
   }
@@ -93,12 +93,12 @@ function ToolDetails({ tool, childTools, all, workdir, open, toggle, live, asked
       {tool.diff?.map((diff, index) => <DiffView key={index} diff={diff} workdir={workdir} />)}
       {inside}
       {tool.input != null && !(tool.kind === "edit" && tool.diff?.length) && <Labelled label="Input" text={asText(tool.input)} lang={typeof tool.input === "string" ? "" : field(tool.input, "command") ? "bash" : "json"} />}
-      {tool.content ? <Labelled label={isFailed(tool) ? "Error" : "Output"} text={tool.content} lang="" bad={isFailed(tool)} /> : !isRunning(tool) && !tool.diff?.length ? <p className="text-xs text-quiet">It gave no output.</p> : null}
+      {tool.content ? <Labelled label={isFailed(tool) ? "Error" : "Output"} text={tool.content} lang="" bad={isFailed(tool)} /> : !isRunning(tool) && !tool.diff?.length ? <p className="text-xs text-quiet">No output.</p> : null}
     </div>
   );
 }
 
-/** What is said to a sub-agent and by it: words of an agent, as all others are shown. */
+/** A sub-agent's task or report, rendered as markdown like other agent text. */
 function Told({ label, text, bad = false }: { label: string; text: string; bad?: boolean }) {
   const cut = text.length > SHOWN_CHARS;
   const blocks = useMemo(() => shown(grow(NOTHING, text.slice(-SHOWN_CHARS))), [text]);
@@ -138,9 +138,9 @@ function Heading({ label, text, bad }: { label: string; text: string; bad: boole
   );
 }
 
-const Cut = () => <p className="text-xs text-quiet">Only the last {SHOWN_CHARS.toLocaleString("en")} characters are shown; copy has all of it.</p>;
+const Cut = () => <p className="text-xs text-quiet">Only the last {SHOWN_CHARS.toLocaleString("en")} characters are shown. Copy to get everything.</p>;
 
-/** A run of finished tools as one line. */
+/** Consecutive finished tools, as one line. */
 export function ToolsView({ tools, isOpen, onToggle }: { tools: ToolPart[]; isOpen: boolean; onToggle: () => void }) {
   const failed = tools.filter(isFailed).length;
   const denied = tools.filter((tool) => tool.outcome === "denied").length;

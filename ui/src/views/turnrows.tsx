@@ -1,5 +1,5 @@
-// The rows of a turn that are not text: the person's message with what can be done to it, the separator with figures and
-// the continuity badge, thoughts, plans, answers to prompts, notices. Above: conversation.tsx. Below: parts.
+// The rows of a turn other than answer text: the user's message with its menu, the separator with figures and the
+// context badge, thoughts, plans, resolved prompts, notices. Above: conversation.tsx. Below: parts.
 
 import { memo, useState } from "react";
 import { Button } from "../parts/button";
@@ -21,7 +21,7 @@ export interface TurnActions {
   retry: (turn: Turn, text?: string, agent?: string) => void;
   rewind: (turn: Turn) => void;
   fork: (turn: Turn, agent?: string) => void;
-  /** Null where there is only one. */
+  /** Null if there is only one agent. */
   another: ((turn: Turn) => void) | null;
 }
 
@@ -35,39 +35,39 @@ export const MessageRow = memo(function MessageRow({ turn, actions, busy, waits,
   const lines = message.text.split("\n");
   const long = lines.length > SHOWN_LINES + 4 || message.text.length > SHOWN_CHARS * 1.5;
   const first = lines.slice(0, SHOWN_LINES).join("\n").slice(0, SHOWN_CHARS) + " …";
-  // What an agent begins by itself nobody has said: there is nothing that could be said in another way.
+  // A turn the agent started itself has no user message that could be edited or retried.
   const byItself = message.origin === "agent";
   const another = byItself ? null : actions.another;
   const unsent = waits && !turn.info?.stop_reason && !turn.info?.context;
-  // What an ended session was stays as it is.
+  // These are not offered in an ended session.
   const again: MenuItem[] = [
-    { label: "Edit in place", icon: "pencil", hint: unsent ? "Changes what is sent when the turn begins" : "Changes what was said; later turns stay", disabled: busy && !waits, run: () => setEditing(message.text) },
-    { label: "Retry from here", icon: "retry", hint: "Takes this turn and all after it back, and sends it again", disabled: busy, run: () => actions.retry(turn) },
+    { label: "Edit in place", icon: "pencil", hint: unsent ? "Changes what is sent when the turn starts" : "Changes the message; later turns stay", disabled: busy && !waits, run: () => setEditing(message.text) },
+    { label: "Retry from here", icon: "retry", hint: "Rewinds this turn and all later ones, then sends the message again", disabled: busy, run: () => actions.retry(turn) },
   ];
   const changes: MenuItem[] = [
     ...(byItself ? [] : again),
-    { label: "Rewind to before this", icon: "undo", hint: "Takes this turn and all after it back", disabled: busy, run: () => actions.rewind(turn) },
+    { label: "Rewind to before this turn", icon: "undo", hint: "Removes this turn and all later ones from the conversation", disabled: busy, run: () => actions.rewind(turn) },
   ];
   const items: MenuItem[] = [
     { label: "Copy", icon: "copy", run: () => void copyText(message.text) },
     { label: "Copy link", icon: "link", run: () => void copyText(location.origin + pathOfTurn(session, turn.turn)) },
     ...(ended ? [] : changes),
-    { label: "Fork from here", icon: "fork", hint: "A new session with the history up to this turn", run: () => actions.fork(turn) },
-    ...(another ? [{ label: "With another agent", icon: "agent", hint: ended ? "Fork it for one" : "Retry or fork it with one", run: () => another(turn) } as const] : []),
+    { label: "Fork from here", icon: "fork", hint: "New session with the history up to and including this turn", run: () => actions.fork(turn) },
+    ...(another ? [{ label: "With another agent", icon: "agent", hint: ended ? "Fork this turn" : "Retry or fork this turn", run: () => another(turn) } as const] : []),
   ];
   const keys = (event: React.KeyboardEvent) => {
     if (event.key !== "Escape" || event.nativeEvent.isComposing) return;
     event.stopPropagation();
-    // What was written anew is given up by its button, not by a key that was meant for something else.
+    // Escape closes only an unchanged edit. Discard changes with the Cancel button.
     if (editing === message.text) setEditing(null);
   };
   return (
-    <article aria-label={`${byItself ? "Begun by the agent" : "Your message"}, turn ${turn.turn}`} className={`group mt-6 max-w-[92ch] rounded-lg border border-line px-3 py-2 ${turn.rewound ? "" : "bg-raised"}`}>
+    <article aria-label={`${byItself ? "Started by the agent" : "Your message"}, turn ${turn.turn}`} className={`group mt-6 max-w-[92ch] rounded-lg border border-line px-3 py-2 ${turn.rewound ? "" : "bg-raised"}`}>
       <header className="flex items-center gap-2 text-xs text-quiet">
-        <span className="font-semibold text-text">{byItself ? `${turn.info?.agent ?? "The agent"}, by itself` : "You"}</span>
+        <span className="font-semibold text-text">{byItself ? `Started by ${turn.info?.agent ?? "the agent"}` : "You"}</span>
         <Ago at={message.at} />
         {message.edited_at && <span title={exact(message.edited_at)}>edited</span>}
-        {turn.rewound && <span>taken back</span>}
+        {turn.rewound && <span>rewound</span>}
         <span className="flex-1" />
         {!turn.rewound && (
           <Menu label={`Actions for turn ${turn.turn}`} items={items} align="end" className="-my-1 -mr-2 inline-flex size-(--target) items-center justify-center rounded-md text-quiet hover:bg-hover hover:text-text">
@@ -144,12 +144,12 @@ export const Separator = memo(function Separator({ turn }: { turn: Turn }) {
   );
 });
 
-/** That a turn began without any context of the agent's own, and why. */
+/** The conversation was replayed to the agent, and why. */
 export const ReplayedRow = memo(function ReplayedRow({ info }: { info: TurnInfo }) {
   return <p className="max-w-[92ch] pb-1 pl-6 text-xs break-words text-quiet">{replayedWords(info.agent, info.context_reason)}</p>;
 });
 
-/** How the turn began; pressed, why. */
+/** How the turn started. Click to see why. */
 function Badge({ context, why }: { context: NonNullable<TurnInfo["context"]>; why: string }) {
   const [told, setTold] = useState(false);
   const reason = contextReason(context, why);
@@ -201,10 +201,10 @@ export function PlanList({ part }: { part: PlanPart }) {
   );
 }
 
-/** A picture that the agent shows. It is drawn only from kinds that browsers show safely; the server keeps no others. */
+/** An image from the agent. The server stores only image types that browsers can show safely. */
 export const ImageRow = memo(function ImageRow({ part }: { part: ImagePart }) {
   const what = `${part.mime_type.replace("image/", "").toUpperCase()} image, ${bytes(part.size)}`;
-  if (part.data === null) return <p className="max-w-[92ch] py-1 pl-6 text-sm text-quiet">{what}: not kept here.</p>;
+  if (part.data === null) return <p className="max-w-[92ch] py-1 pl-6 text-sm text-quiet">{what}: not available.</p>;
   return (
     <figure className="my-2 max-w-[92ch] pl-6">
       <img src={`data:${part.mime_type};base64,${part.data}`} alt={what} className="max-h-96 max-w-full rounded-md border border-line object-contain" />
@@ -236,14 +236,14 @@ const OUTCOMES: Record<string, string> = {
   cancelled: "Skipped",
   withdrawn: "Withdrawn",
   discarded: "Discarded",
-  agent_lost: "Closed, because the agent was lost",
+  agent_lost: "Closed",
 };
 const BY: Record<string, string> = { person: "by you", rule: "by a rule", agent: "by the agent", server: "by the server" };
 
 export function ResolvedRow({ part, prompt }: { part: ResolvedPart; prompt: Prompt | null }) {
   const refused = part.outcome === "denied" || part.outcome === "agent_lost";
   const answers = part.questions?.map((question) => `${question.question} ${[part.answers?.[question.question_id] ?? []].flat().join(", ")}`).join("; ");
-  const about = [answers || part.title || prompt?.title || prompt?.questions[0]?.question, part.reason && `“${part.reason}”`].filter(Boolean).join(", ");
+  const about = [answers || part.title || prompt?.title || prompt?.questions[0]?.question, part.reason && `“${part.reason}”`, part.outcome === "agent_lost" && "the agent process is gone"].filter(Boolean).join(", ");
   return (
     <p className="flex max-w-[92ch] items-center gap-2 py-1 pl-1 text-sm">
       <Icon name={refused || part.outcome === "cancelled" ? "cross" : "check"} size={12} className={refused ? "text-red" : "text-green"} />
@@ -268,12 +268,12 @@ export const Notice = memo(function Notice({ part, turn, onRetry }: { part: Noti
   if (part.type !== "error") {
     if (!part.reason) return null;
     const words = (part.reason ?? "").replace(/_/g, " ");
-    return <p className="max-w-[92ch] py-1 pl-6 text-sm break-words text-quiet">{part.type === "context_fallback" ? `The agent could not go on in its own session (${words}), so the conversation was replayed to it.` : `The agent is spoken to in another way from now on (${words}).`}</p>;
+    return <p className="max-w-[92ch] py-1 pl-6 text-sm break-words text-quiet">{part.type === "context_fallback" ? `The agent could not continue its own session (${words}), so the conversation was replayed to it.` : `From now on, this agent uses another driver (${words}).`}</p>;
   }
   return (
     <div role="group" aria-label="Error" className="my-2 max-w-[92ch] rounded-lg border border-line bg-red-soft px-3 py-2 text-sm">
       <p className="font-medium break-words text-red">{withTimes(part.message ?? "")}</p>
-      {!/kept|retry|again|send a message/i.test(part.message ?? "") && <p className="mt-1 text-text">What was said is kept, and the session goes on: retry this turn or send the next message.</p>}
+      {!/kept|saved|retry|again|send a(nother)? message/i.test(part.message ?? "") && <p className="mt-1 text-text">The conversation is saved. Retry this turn, or send another message.</p>}
       {part.detail && (
         <details className="mt-1">
           <summary className="text-xs text-quiet">Details</summary>
@@ -290,7 +290,7 @@ export function RewoundRow({ turns, isOpen, onToggle }: { turns: number[]; isOpe
   return (
     <div className="my-2 flex max-w-[92ch] items-center gap-2 text-xs text-quiet">
       <Icon name="undo" size={12} />
-      <span>{which} taken back</span>
+      <span>{which} rewound</span>
       <button type="button" className="reach underline underline-offset-2 hover:text-text" aria-expanded={isOpen} onClick={onToggle}>{isOpen ? "Hide" : `Show ${plural(turns.length, "turn")}`}</button>
       <IconGap />
     </div>

@@ -1,5 +1,6 @@
-// Usage: what was spent over time, by agent, project and model, as small plots on one time axis with a table under each; how
-// often turns went on where they were, and what that saved. Above: the app. Below: the server's sums; uPlot draws.
+// Usage over time by agent, project or model: small plots on one time axis, with a table under each. Also shows how
+// many turns continued in an existing context, and what that saved. Above: the app. Below: the server's totals; uPlot
+// draws.
 
 import { useEffect, useMemo, useState } from "react";
 import { Empty } from "../parts/empty";
@@ -22,7 +23,7 @@ const MEASURES: { name: string; value: (one: Figures) => number; show: (value: n
   { name: "Turns", value: (one) => one.turns, show: (value) => value.toLocaleString("en") },
   { name: "Tokens", value: tokensOf, show: count },
   { name: "Cost", value: (one) => one.cost_usd, show: money },
-  { name: "Bytes not sent again", value: (one) => one.saved_bytes, show: bytes },
+  { name: "Context reused", value: (one) => one.saved_bytes, show: bytes },
 ];
 
 function dayOf(age: number): string {
@@ -49,14 +50,14 @@ export default function UsageView() {
   const total = sums?.total;
   return (
     <div className="min-h-0 flex-1 overflow-y-auto">
-      <PageHead title="Usage" about="What was spent, and what continuity saved" />
+      <PageHead title="Usage" about="Turns, tokens, cost and reused context" />
       <div className="mx-auto max-w-[1100px] p-4 sm:p-6">
         <div className="mb-6 flex flex-wrap gap-4">
-          <Choice label="By" values={DIMENSIONS} value={by} onChange={setBy} />
+          <Choice label="Group by" values={DIMENSIONS} value={by} onChange={setBy} />
           <Choice label="Days" values={RANGES} value={days} onChange={setDays} />
         </div>
         {error && <p role="alert" className="text-sm text-red">{error}</p>}
-        {total && total.turns > 0 ? <Continuity total={total} /> : sums && <Empty action="New session" icon="plus" onAction={() => go("/new")}>No turns in this time. Each turn's tokens, cost and context appear here when it ends.</Empty>}
+        {total && total.turns > 0 ? <Continuity total={total} /> : sums && <Empty action="New session" icon="plus" onAction={() => go("/new")}>No turns in this period. Each turn's tokens, cost and context appear here when it ends.</Empty>}
         {series && total && total.turns > 0 && (
           <div className="grid gap-x-8 gap-y-10 lg:grid-cols-2">
             {MEASURES.map((measure) => <Measure key={measure.name} {...measure} axis={axis} by={by} series={series.usage} groups={groups} others={sums!.usage.filter((one) => !groups.includes(one))} />)}
@@ -78,11 +79,11 @@ function Choice<T extends string | number>({ label, values, value, onChange }: {
   );
 }
 
-/** How turns began: the share that went on where they were. */
+/** How turns started: the share that continued in an existing context. */
 function Continuity({ total }: { total: Figures }) {
   const { live, resumed, fresh } = total.contexts;
   const all = Math.max(1, live + resumed + fresh);
-  const shares: [string, number, string][] = [["live", live, "bg-green"], ["resumed", resumed, "bg-accent"], ["new, or fresh with transcript", fresh, "bg-strong"]];
+  const shares: [string, number, string][] = [["live", live, "bg-green"], ["resumed", resumed, "bg-accent"], ["first turn or replay", fresh, "bg-strong"]];
   return (
     <section aria-label="Continuity" className="mb-8">
       <div className="mb-2 flex h-2 overflow-hidden rounded-full" aria-hidden="true">
@@ -92,7 +93,7 @@ function Continuity({ total }: { total: Figures }) {
         {shares.map(([name, value, colour]) => (
           <span key={name} className="flex items-center gap-1.5"><span className={`size-2 rounded-full ${colour}`} aria-hidden="true" />{name} <span className="text-quiet tabular-nums">{value} ({Math.round((100 * value) / all)} %)</span></span>
         ))}
-        <span className="text-quiet">{bytes(total.saved_bytes)} not sent again · {duration(total.duration_ms)} of work</span>
+        <span className="text-quiet">{bytes(total.saved_bytes)} of context reused · {duration(total.duration_ms)} of turn time</span>
       </p>
     </section>
   );
@@ -121,7 +122,7 @@ function Measure({ name, value, show, axis, by, series, groups, others }: Measur
   return (
     <section aria-label={name}>
       <h2 className="mb-1 text-sm font-semibold">{name}</h2>
-      {[...groups, ...others].every((group) => value(group) === 0) ? <p className="py-4 text-sm text-quiet">No agent reported this in the time shown.</p> : <Plot axis={axis} lines={lines} show={show} label={`${name} per day`} />}
+      {[...groups, ...others].every((group) => value(group) === 0) ? <p className="py-4 text-sm text-quiet">No agent reported this in the selected period.</p> : <Plot axis={axis} lines={lines} show={show} label={`${name} per day`} />}
       <table className="mt-2 w-full text-sm">
         <caption className="sr-only">{name} by {by}</caption>
         <thead className="sr-only"><tr><th scope="col">{by}</th><th scope="col">{name}</th></tr></thead>

@@ -1,6 +1,6 @@
-// The end of a running conversation: what runs, since when, how long it has been quiet, or what its turn waits for before it
-// can begin, and a way to stop it. Not a spinner: a person who comes back wants to know whether to wait. Above:
-// conversation.tsx. Below: a clock.
+// The last row while a turn is active: what runs and for how long, how long there was no activity, or what the turn
+// waits for before it can start. It includes a stop button. It is not a spinner: users who come back want to know
+// whether to wait. Above: conversation.tsx. Below: a clock.
 
 import { Button } from "../parts/button";
 import { useSeconds } from "../parts/clock";
@@ -23,18 +23,18 @@ export function Working({ state }: { state: State }) {
   const tool = turn?.parts.findLast((part): part is ToolPart => part.type === "tool" && isRunning(part));
   const waits = state.prompts.length > 0;
   let words = waits ? "Waiting for you" : since < 1000 ? "Working" : `Working for ${counting(since)}`;
-  // The server says what an accepted turn waits for.
+  // The server reports what an accepted turn waits for.
   const before = state.session?.state === "accepted" ? state.session.waits_for?.message : undefined;
   if (before) words = before;
   else if (!waits && quiet > QUIET_AFTER_MS) {
     const what = tool ? describe(tool, state.session?.workdir ?? "") : null;
-    words = `Quiet for ${counting(quiet)}${what && tool?.started_at ? `, ${what.subject || what.verb} has run ${counting(now - Date.parse(tool.started_at))}` : ""}`;
+    words = `No activity for ${counting(quiet)}${what && tool?.started_at ? `, ${what.subject || what.verb} running for ${counting(now - Date.parse(tool.started_at))}` : ""}`;
   }
   return (
     <div className="my-3 flex max-w-[92ch] items-center gap-3 text-sm text-quiet" role="status" aria-live="off">
       <span className={`size-2 shrink-0 rounded-full ${waits ? "bg-amber-mark" : before ? "border-2 border-accent" : "pulse bg-accent"}`} />
       <span className={`min-w-0 break-words tabular-nums ${waits ? "text-amber" : ""}`}>{words}</span>
-      <Button tone="quiet" icon="stop" onClick={() => void interrupt(state.id)}>{before ? "Stop" : "Interrupt"}</Button>
+      <Button tone="quiet" icon="stop" onClick={() => void interrupt(state.id)}>{before ? "Cancel" : "Interrupt"}</Button>
     </div>
   );
 }

@@ -1,5 +1,5 @@
-// Requests to the server. Above: stores and views. Below: ask.ts. A refusal becomes a Problem whose message is the
-// server's own sentence, which says what to do; a server that can't be reached becomes Unreachable.
+// Requests to the server. Above: stores and views. Below: ask.ts. An error response becomes a Problem with the server's
+// message, which says what to do. If the server is unreachable, the error is Unreachable.
 
 import { ask } from "./ask";
 import type { Json } from "./types";
@@ -9,7 +9,7 @@ export class Problem extends Error {
     message: string,
     readonly status: number,
     readonly code: string,
-    /** Which fields of the request are wrong, if the server says so. */
+    /** The invalid fields of the request, if the server reports them. */
     readonly fields: string[] = [],
   ) {
     super(message);
@@ -18,14 +18,14 @@ export class Problem extends Error {
 
 export class Unreachable extends Error {
   constructor() {
-    super("The server can't be reached.");
+    super("Can't reach the server.");
   }
 }
 
 type Listener = () => void;
 let onUnauthorized: Listener = () => {};
 
-/** Called whenever the server no longer knows this browser. */
+/** Set the function to call when this browser is no longer signed in. */
 export function whenUnauthorized(listener: Listener): void {
   onUnauthorized = listener;
 }
@@ -44,14 +44,14 @@ export async function request<T>(method: string, path: string, body?: unknown, h
   }
   if (!answer.ok) {
     const problem = await problemOf(answer);
-    // A proxy's word for a server that is not there.
+    // A proxy's error page for a server that is down.
     throw away(problem) && !problem.code ? new Unreachable() : problem;
   }
   if (answer.status === 204) return undefined as T;
   return (await answer.json()) as T;
 }
 
-/** Whether the server is only away for a while, so that the same request may go later. */
+/** Whether the server is temporarily unavailable, so that the same request can be retried later. */
 export function away(error: unknown): boolean {
   return error instanceof Unreachable || (error instanceof Problem && error.status >= 502 && error.status <= 504);
 }
@@ -61,10 +61,10 @@ async function problemOf(answer: Response): Promise<Problem> {
   try {
     said = await answer.json();
   } catch {
-    // An answer that is not from Perdure, such as a proxy's.
+    // The response is not from Perdure, for example from a proxy.
   }
   if (answer.status === 401) onUnauthorized();
-  return new Problem(said.error ?? `The server answered ${answer.status}.`, answer.status, said.code ?? "", said.fields ?? []);
+  return new Problem(said.error ?? `The server responded with status ${answer.status}.`, answer.status, said.code ?? "", said.fields ?? []);
 }
 
 export const get = <T>(path: string) => request<T>("GET", path);
@@ -79,7 +79,7 @@ export function query(values: Record<string, Json | undefined>): string {
   return given.length ? "?" + new URLSearchParams(given.map(([key, value]) => [key, String(value)])).toString() : "";
 }
 
-/** What went wrong, as a sentence for a person. */
+/** The error as a sentence for the user. */
 export function sentence(error: unknown): string {
   return error instanceof Error ? error.message : String(error);
 }

@@ -1,26 +1,26 @@
-// Asking the server: the one place where requests leave the page. Above: the API, streams, the feed. Below: fetch. Each
-// request carries the page's key, which came when this browser signed in: the cookie alone, which the browser also sends to
-// other ports of the host, opens nothing. The key is kept for this origin; a worker can't read there, and is given it by tabs.
+// The one place where requests leave the page. Above: the API, streams, the feed. Below: fetch. Each request carries
+// the page key, issued at sign-in. The cookie alone grants no access, because the browser also sends it to other ports
+// of the host. The key is in this origin's localStorage; workers can't read that, so tabs pass them the key.
 
 import { keep, kept } from "../state/kept";
 
 const KEY = "page-key";
 const HEADER = "perdure-page-key";
 
-/** What tabs have said, or what this browser does not want to keep. */
+/** The key if it is not in storage: a tab passed it in, or storage is unavailable. */
 let given: string | null = null;
 
 export function pageKey(): string | null {
   return kept(KEY) ?? given;
 }
 
-/** What signing in has answered; null after signing out. */
+/** Set the key after signing in; null after signing out. */
 export function setPageKey(key: string | null): void {
   given = key;
   keep(KEY, key);
 }
 
-/** Take the key from a tab. Whether it is another one than before. */
+/** Accept the key from a tab. Returns whether it is new. */
 export function learnPageKey(key: string | null): boolean {
   if (!key || key === given) return false;
   given = key;

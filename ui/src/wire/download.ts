@@ -1,9 +1,9 @@
-// Downloads: the browser fetches them itself, and can't send the page's key then. So the page asks for a ticket, which opens
-// one path once. Above: views. Below: the API.
+// Downloads. The browser fetches them itself and can't send the page key, so the page requests a ticket that opens one
+// path once. Above: views. Below: the API.
 
 import { post, query } from "./api";
 
-/** Save what is at a path of the API as a file. */
+/** Download an API path as a file. */
 export async function download(path: string, name: string): Promise<void> {
   const { ticket } = await post<{ ticket: string }>("/api/tickets", { path });
   const link = document.createElement("a");

@@ -1,6 +1,6 @@
-// The feed: two streams for a whole browser, whatever its tabs watch. Above: the shared worker, or a tab where there is
-// none. Below: streams. A browser opens at most six connections to one host, so a stream per tab would soon block every
-// request. It keeps no conversation: a tab that begins to watch a session is given a snapshot by a new stream.
+// The feed: two streams for the whole browser, whatever its tabs watch. Above: the shared worker, or a tab if there is
+// no worker. Below: streams. A browser opens at most six connections to one host, so a stream per tab would soon block
+// all requests. The feed stores no conversations: when a tab starts watching a session, a new stream sends a snapshot.
 
 import { ask } from "./ask";
 import { Refresher } from "./refresher";
@@ -10,17 +10,17 @@ import type { Event, Session } from "./types";
 const LIST_LIMIT = 200;
 const LIST_TIMEOUT_MS = 15_000;
 const TAB_SILENT_MS = 180_000;
-/** How long a stream may carry what nobody watches any more: who goes from one session to the next needs a new one anyway. */
+/** How long a stream may include sessions no tab watches. Switching sessions opens a new stream anyway. */
 const SHRINK_MS = 5_000;
 
 export type ToFeed =
   | { kind: "watch"; sessions: string[] }
-  // These two say what is watched, for a feed that has taken the tab for gone.
+  // These two repeat what the tab watches, in case the feed has dropped the tab.
   | { kind: "ping"; sessions: string[] }
   | { kind: "nudge"; sessions: string[] }
   | { kind: "again" }
   | { kind: "relist" }
-  /** A tab that may come back is only forgotten. */
+  /** `back`: the tab may return, so its port stays open. */
   | { kind: "bye"; back: boolean };
 
 export type FromFeed =
@@ -34,13 +34,13 @@ export type LinkState = "connecting" | "live" | "lost" | "unauthorized";
 
 export interface Tab {
   send(message: FromFeed): void;
-  /** Nothing is sent to it any more. */
+  /** Called when nothing more will be sent. */
   close?(): void;
 }
 
 interface Watcher {
   sessions: string[];
-  /** What it has asked for, with those that turned out to be gone. */
+  /** The sessions it requested, including any that turned out to be missing. */
   asked: string;
   heardAt: number;
 }
@@ -73,19 +73,19 @@ export class Feed {
         this.lastEventAt = Date.now();
         this.tell({ kind: "changes", events });
         this.lists.want();
-        // A stream of ended sessions is over, but they can still be renamed, labelled and archived.
+        // The stream of ended sessions has closed, but they can still be renamed, labelled and archived.
         if (this.watching?.state === "ended" && events.some((event) => this.watched.includes(event.session_id))) this.restart();
       },
       state: (state) => {
         if (state === "live") this.lists.hurry();
-        // If one gets through, the other does too.
+        // If one stream connects, the other one can too.
         if (state === "live" && this.watching?.state === "lost") this.watching.nudge();
         this.relink();
       },
     });
   }
 
-  /** Let go of the connections; what was missed comes as snapshots when it is opened again. */
+  /** Close the connections. After reopening, snapshots bring what was missed. */
   close(): void {
     this.changes?.close();
     this.changes = null;
@@ -94,7 +94,7 @@ export class Feed {
     this.lists.stop();
   }
 
-  /** Watch no session until it is opened again, but hear what happens in all. */
+  /** Stop watching sessions until reopened, but still receive changes across all sessions. */
   rest(): void {
     this.watching?.close();
     this.watching = null;
@@ -115,7 +115,7 @@ export class Feed {
       return;
     }
     const known = this.tabs.has(tab);
-    // A tab that was frozen and taken for gone is back as soon as it speaks, and has missed everything since.
+    // A frozen tab that was dropped rejoins with its first message, and has missed everything since.
     if (!known) this.join(tab);
     const watcher = this.tabs.get(tab)!;
     watcher.heardAt = Date.now();
@@ -125,14 +125,14 @@ export class Feed {
     else if (message.kind === "nudge") this.nudge();
   }
 
-  /** Look at once instead of waiting: the network is back, or this browser has signed in. */
+  /** Reconnect now instead of waiting: the network is back, or this browser has signed in. */
   nudge(): void {
     this.changes?.nudge();
     this.watching?.nudge();
   }
 
-  private watch(watcher: Watcher, sessions: string[], anew: boolean): void {
-    if (!anew && sessions.join() === watcher.asked) return;
+  private watch(watcher: Watcher, sessions: string[], again: boolean): void {
+    if (!again && sessions.join() === watcher.asked) return;
     watcher.sessions = sessions;
     watcher.asked = sessions.join();
     if (sessions.length) this.restart();
@@ -159,7 +159,7 @@ export class Feed {
     this.watching?.close();
     this.watched = wanted;
     this.watching = null;
-    // Who has let go of the connections gets them with `open`.
+    // If the connections are closed, `open` starts them.
     if (wanted.length && this.changes) {
       this.watching = new Stream(`/api/events?sessions=${wanted.map(encodeURIComponent).join(",")}`, {
         events: (events) => this.pass(events),
@@ -187,7 +187,7 @@ export class Feed {
     }
   }
 
-  /** One session that is gone must not take the others with it. */
+  /** A missing session must not break the stream for the others. */
   private async findMissing(): Promise<void> {
     const stream = this.watching;
     let found = false;
@@ -198,7 +198,7 @@ export class Feed {
       for (const watcher of this.tabs.values()) watcher.sessions = watcher.sessions.filter((one) => one !== session);
       this.tell({ kind: answer.status === 410 ? "damaged" : "missing", session });
     }
-    // If all are there after all, the stream finds out by itself, after a pause.
+    // If all sessions exist after all, the stream's own retry recovers.
     if (found && this.watching === stream) this.restart();
   }
 
@@ -227,7 +227,7 @@ export class Feed {
     const slept = Date.now() - this.sweptAt > TAB_SILENT_MS;
     this.sweptAt = Date.now();
     for (const [tab, watcher] of this.tabs) {
-      // After a sleep nobody could have spoken: each gets its time again.
+      // After the machine slept, no tab could have sent anything: restart each timeout.
       if (slept) watcher.heardAt = Date.now();
       else if (Date.now() - watcher.heardAt > TAB_SILENT_MS) this.tabs.delete(tab);
     }

@@ -1,5 +1,5 @@
-// Scheduled jobs and their runs, as the server says them, and where they are. Above: the state and the views of jobs. Below:
-// nothing. Fields that the page does not read are left out.
+// Scheduled jobs and their runs: wire types and paths. Above: the state and views of jobs. Below: nothing. Fields the
+// page does not read are left out.
 
 export type Missed = "skip" | "once" | "all";
 export type Overlap = "wait" | "skip" | "interrupt";
@@ -12,7 +12,7 @@ export interface JobRun {
   outcome: "completed" | "failed" | "cancelled" | "skipped" | null;
   /** Why it was skipped, failed or was cancelled. */
   detail: string;
-  /** Null if it has none, or if that was erased. */
+  /** Null if there is no session, or if it was erased. */
   session_id: string | null;
   turn: number | null;
   started_at: string | null;
@@ -48,7 +48,7 @@ export interface Job {
   keep_days: number | null;
   state: "active" | "paused" | "ended";
   paused_by: "person" | "failures" | null;
-  /** Why it paused itself. */
+  /** Why the server paused it. */
   reason: string;
   /** The schedule in words. */
   schedule: string;
@@ -58,7 +58,7 @@ export interface Job {
   run_count: number;
   failures: number;
   backoff_until: string | null;
-  /** With session = "same": the one that its runs share. */
+  /** With session = "same": the session its runs share. */
   session_id: string | null;
   last_run: JobRun | null;
 }
@@ -71,5 +71,5 @@ export interface Preview {
 
 export const atJob = (id: string, rest = "") => `/api/jobs/${encodeURIComponent(id)}${rest}`;
 
-/** What the sessions that a job opens are labelled with. */
+/** The label of sessions a job creates. */
 export const labelOf = (id: string) => `job:${id}`;

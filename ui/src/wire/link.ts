@@ -1,6 +1,6 @@
-// A tab's end of the feed: the shared worker, or a feed of its own where there is none. Above: stores subscribe to what
-// comes. Below: a port. A tab of its own lets go of its streams while it is hidden, so that tabs don't use connections
-// up that the visible one needs; one hidden tab keeps listening if the person wants to be told.
+// A tab's connection to the feed: the shared worker, or the tab's own feed if there is no worker. Above: stores
+// subscribe to messages. Below: a port. A tab with its own feed closes its streams while hidden, because the visible
+// tab needs the connections. If notifications are on, one hidden tab keeps listening.
 
 import { pageKey } from "./ask";
 import { Feed, type FromFeed, type ToFeed } from "./feed";
@@ -23,7 +23,7 @@ function hear(message: FromFeed): void {
   for (const listener of listeners) listener(message);
 }
 
-/** `told` says whether the person wants to be told what happens while no tab is seen. */
+/** `told` returns whether notifications are on. */
 export function connect(told: () => boolean): void {
   if (speak) return;
   speak = shared(told) ?? own(told);
@@ -40,27 +40,27 @@ export function connect(told: () => boolean): void {
   });
 }
 
-/** The browser's one feed for all tabs; null if there is none. */
+/** The feed shared by all tabs; null if the browser has no shared workers. */
 function shared(told: () => boolean): typeof speak {
   if (typeof SharedWorker !== "function") return null;
   try {
     const worker = new SharedWorker(new URL("./worker.ts", import.meta.url), { type: "module", name: `perdure ${__BUILD__}` });
     worker.port.onmessage = (event: MessageEvent<FromFeed>) => hear(event.data);
-    // Its script could not be had or run, so that nothing will ever come from it.
+    // The worker's script failed to load or run, so it will never send anything.
     worker.onerror = () => {
       worker.port.close();
       speak = own(told);
       speak({ kind: "watch", sessions: watched });
     };
     worker.port.start();
-    // A worker can't read what this origin keeps.
+    // A worker can't read localStorage, so send the key along.
     return (message) => worker.port.postMessage({ ...message, key: pageKey() });
   } catch {
     return null;
   }
 }
 
-/** A feed of this tab's own. */
+/** This tab's own feed. */
 function own(told: () => boolean): (message: ToFeed) => void {
   const feed = new Feed();
   const tab = { send: (message: FromFeed) => queueMicrotask(() => hear(message)) };
@@ -77,14 +77,14 @@ function own(told: () => boolean): (message: ToFeed) => void {
   return (message) => feed.hear(tab, message);
 }
 
-/** One of the hidden tabs listens; when it is seen or closed, the next one does. */
+/** One hidden tab listens. When it is shown or closed, the next one takes over. */
 async function whileHidden(seen: AbortSignal, begin: () => void): Promise<void> {
   const listening = () => {
     if (seen.aborted) return;
     begin();
     return new Promise<void>((resolve) => seen.addEventListener("abort", () => resolve(), { once: true }));
   };
-  // Refused if it is seen before its turn comes.
+  // Rejects if the tab is shown before it gets the lock.
   await navigator.locks?.request("perdure told", { signal: seen }, listening).catch(() => undefined);
 }
 
@@ -94,7 +94,7 @@ export function watch(sessions: string[]): void {
   speak?.({ kind: "watch", sessions });
 }
 
-/** Begin anew with snapshots: something was missed, or changed behind what was seen. */
+/** Restart from snapshots: events were missed, or can't be applied. */
 export function again(): void {
   speak?.({ kind: "again" });
 }

@@ -1,23 +1,23 @@
-// Nodes as the server says them, and where they are. Above: the state and the view of nodes. Below: nothing. Fields that the
-// page does not read are left out.
+// Nodes: wire types and paths. Above: the state and the view of nodes. Below: nothing. Fields the page does not read
+// are left out.
 
 export interface Node {
   id: string;
   name: string;
   url: string | null;
   version: string | null;
-  /** Silent: nobody has heard of it for longer than its own limit. */
+  /** Silent: no heartbeat for longer than the node's own limit. */
   state: "alive" | "silent" | "draining" | "dead";
-  /** A person wants it to start nothing new, whether it is alive or not. */
+  /** Someone asked it to start no new turns, whether it is alive or not. */
   draining: boolean;
   /** The node that this page talks to. */
   this: boolean;
   started_at: string | null;
-  /** For how long no new heartbeat was seen; null for the node that answers. */
+  /** Seconds since the last heartbeat; null for the node that sent this response. */
   last_seen_s: number | null;
   sessions: number;
   running: number;
-  /** 0: no limit. Null: not known. */
+  /** 0: no limit. Null: unknown. */
   slots: number | null;
   labels: string[];
   workdirs: "local" | "shared";

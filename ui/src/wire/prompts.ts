@@ -1,5 +1,5 @@
-// Permission requests and questions, as the server asks them. Above: everything that shows or answers one. Below: the
-// types that they share with the rest of the wire.
+// Permission requests and questions: wire types. Above: everything that shows or answers a prompt. Below: the shared
+// wire types.
 
 import type { Diff, Json } from "./types";
 
@@ -29,7 +29,7 @@ export interface Prompt {
   options: PromptOption[];
   questions: Question[];
   always?: string[];
-  /** What the option that allows always covers. */
+  /** What the allow_always option covers. */
   covers?: string[];
   /** The change that waits for permission. */
   diff?: Diff[];

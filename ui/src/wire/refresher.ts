@@ -1,5 +1,5 @@
-// Fetching again what changes often: one request at a time, with a pause between, so that an older answer never comes after
-// a newer one. Above: the feed's list of sessions. Below: the function that fetches, which says whether it has worked.
+// Refetches data that changes often: one request at a time, with a pause in between, so that an older response never
+// replaces a newer one. Above: the feed's session list. Below: the fetch function, which returns whether it succeeded.
 
 const PAUSE_MS = 400;
 const LAST_PAUSE_MS = 8000;
@@ -21,7 +21,7 @@ export class Refresher {
     if (!this.busy) void this.run();
   }
 
-  /** The server is there again: what failed, or was asked of the server before, is asked at once. */
+  /** The server is reachable again: repeat a failed or pending request immediately. */
   hurry(): void {
     this.pauseMs = PAUSE_MS;
     this.hurried = this.busy;

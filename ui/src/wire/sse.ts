@@ -1,5 +1,5 @@
-// Server-sent events from a fetch body: bytes in, frames out. Pure but for the reader it is given. EventSource is not
-// used, since it hides status codes, chooses its own delays and can't say where to begin.
+// Parses server-sent events from a fetch body: text in, frames out. EventSource is not used, because it hides status
+// codes, chooses its own retry delays and can't set a start position.
 
 export interface Frame {
   id: string;
@@ -7,7 +7,7 @@ export interface Frame {
   data: string;
 }
 
-/** Cuts a growing text into frames. What is not yet whole is kept for the next piece. */
+/** Splits incoming text into frames. An incomplete frame waits for the next piece. */
 export class Framer {
   private rest = "";
 

@@ -1,20 +1,21 @@
-// One event stream that is kept alive: connects, reads frames, and comes back by itself from where it was. Above: the
-// feed decides what is watched. Below: ask.ts. The pauses between tries are short because the server is near: within a second
-// of its being back, the page is right.
+// One event stream: connects, reads frames, and reconnects from its last position. Above: the feed decides what to
+// watch. Below: ask.ts. Retry delays are short because the server is usually close: the page is up to date within a
+// second after the server is back.
 
 import { ask } from "./ask";
 import { Framer } from "./sse";
 import type { Event } from "./types";
 
 const FIRST_RETRY_MS = 150;
-/** The longest pause while the server is away for a moment, such as for a restart. */
+/** The longest retry delay during a short outage, such as a restart. */
 const LAST_RETRY_MS = 400;
-/** And after that, which leaves time for the answer within the second. */
+/** After this long, the outage is no longer short, and the delay grows to LATER_RETRY_MS. That leaves time for the
+ * response within a second. */
 const MOMENT_MS = 60_000;
 const LATER_RETRY_MS = 800;
-/** The server shows a sign of life every 15 s. */
+/** The server sends a keep-alive every 15 s. */
 const SILENCE_MS = 40_000;
-/** After a sleep, what has been silent for longer than a sign of life takes is dead. */
+/** After the machine slept, a stream silent for longer than the keep-alive interval is dead. */
 const SIGN_OF_LIFE_MS = 16_000;
 const WATCH_MS = 5_000;
 const HEADERS_MS = 4_000;
@@ -33,11 +34,11 @@ export class Stream {
   private abort = new AbortController();
   private closed = false;
   private retryMs = FIRST_RETRY_MS;
-  /** Since when it is not there. */
+  /** When the connection was lost. */
   private awaySince: number | null = null;
   private wakeUp: () => void = () => {};
   private lastByteAt = Date.now();
-  /** When the request was made that has no answer yet. */
+  /** When the pending request was sent. */
   private askedAt: number | null = null;
 
   constructor(
@@ -53,7 +54,7 @@ export class Stream {
     this.wakeUp();
   }
 
-  /** The network or the machine is back: look at once instead of waiting. */
+  /** The network or the machine is back: reconnect now instead of waiting. */
   nudge(): void {
     const now = Date.now();
     if (this.askedAt !== null ? now - this.askedAt > PATIENCE_MS : this.state === "live" && now - this.lastByteAt > SILENCE_MS / 2) this.abort.abort();
@@ -73,7 +74,7 @@ export class Stream {
       this.abort = new AbortController();
       const outcome = await this.connect().catch(() => "lost" as const);
       if (this.closed) return;
-      // The server closed it in good order: whether it is gone or has nothing more to say shows when it is asked again.
+      // The server closed the stream cleanly. The next request shows whether it is down or has nothing more to send.
       this.set(outcome === "closed" ? "connecting" : outcome);
       if (outcome === "ended") return;
       this.awaySince ??= Date.now();
@@ -94,7 +95,7 @@ export class Stream {
     });
   }
 
-  /** The answer's head, for which nobody waits long: the server is near. */
+  /** Send the request and wait for the response headers, with a short timeout. */
   private async ask(): Promise<Response> {
     const abort = this.abort;
     const timer = setTimeout(() => abort.abort(), HEADERS_MS);
@@ -115,10 +116,10 @@ export class Stream {
     const answer = await this.ask();
     if (answer.status === 204) return "ended";
     if (answer.status === 401) return "unauthorized";
-    // 410: it is there and can't be read.
+    // 410: the session exists but can't be read.
     if (answer.status === 404 || answer.status === 410) return "missing";
     if (answer.status === 400 && this.position) {
-      // A position that this server does not understand is no position.
+      // The server does not understand this position: start without one.
       this.position = "";
       return "lost";
     }
@@ -157,7 +158,7 @@ export class Stream {
       const frames = framer.add(decoder.decode(value, { stream: true }));
       if (!frames.length) continue;
       const events = frames.map((frame) => JSON.parse(frame.data) as Event);
-      // One without a number is in no log: after it the position is what it was.
+      // A frame without an id is not in a log, so it does not change the position.
       for (const frame of frames) if (frame.id) this.position = frame.id;
       this.listener.events(events);
     }

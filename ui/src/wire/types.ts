@@ -1,5 +1,5 @@
-// What the server says, as types: resources and events in the words of the wire contract. Above: everything. Below:
-// nothing. Fields that the page does not read are left out; unknown ones are ignored.
+// Wire types: the API's resources and events. Above: everything. Below: nothing. Fields the page does not read are left
+// out; unknown fields are ignored.
 
 import type { Prompt, PromptOption, Question } from "./prompts";
 
@@ -30,7 +30,7 @@ export interface TurnInfo {
   error: string | null;
   usage: Usage | null;
   cost_usd: number | null;
-  /** Null until the turn begins: its message is accepted, and may wait. */
+  /** Null until the turn starts: its message is accepted and may be waiting. */
   context: "live" | "resumed" | "fresh" | null;
   context_reason: string;
   input_bytes: number | null;
@@ -59,7 +59,7 @@ export interface Session {
   workdir: string;
   labels: string[];
   archived: boolean;
-  /** Accepted: a message has its turn, which has not begun yet. */
+  /** Accepted: a message has a turn that has not started yet. */
   state: "accepted" | "processing" | "idle" | "ended";
   status: "running" | "completed" | "stopped" | "timed-out" | "failed";
   attached: "live" | "suspended" | "ended";
@@ -70,7 +70,7 @@ export interface Session {
   event_count: number;
   turn_count: number;
   pid: number | null;
-  /** The node that owns it, in lists and where a session is asked for; snapshots don't know it. */
+  /** The node that owns it. Set in lists and in `GET /api/sessions/{id}`, but not in snapshots. */
   node?: string | null;
   node_name?: string | null;
   native_session_id: string | null;
@@ -82,21 +82,21 @@ export interface Session {
   commands?: Command[] | null;
   error: string | null;
   parent: string | null;
-  /** How often what was said was changed. */
+  /** How many times the history was changed. */
   revision?: number;
   limits: { [key: string]: Json };
   queue_length: number;
   pending_prompts: number;
   waiting_until: string | null;
   waiting_reason: string | null;
-  /** Why the accepted turn has not begun: a code for programs, a sentence for people. */
+  /** Why the accepted turn has not started: a code for programs, a sentence for people. */
   waits_for?: { code: string; message: string } | null;
   usage: Usage & { [key: string]: Json | undefined };
   last_line?: string;
   waiting_for?: string;
   turns?: TurnInfo[];
   snippet?: string;
-  /** Null: of the title. */
+  /** Null: the match is in the title. */
   snippet_turn?: number | null;
 }
 
@@ -109,9 +109,9 @@ export interface Attachment {
   name: string;
   mime_type: string;
   data?: string;
-  /** Where the server keeps it. */
+  /** The name under which the server stores it. */
   file?: string;
-  /** Where it is, if it is only named. */
+  /** Its location, if it is only referenced. */
   path?: string;
   uri?: string;
 }
@@ -129,7 +129,7 @@ export interface Diff {
   path: string;
   old_text: string | null;
   new_text: string;
-  /** Where it begins in the new file, if that is known; else it is a passage of unknown place, or a whole file. */
+  /** The first line in the new file, if known. Otherwise the diff is a whole file, or a passage at an unknown place. */
   line?: number;
 }
 
@@ -155,9 +155,9 @@ export interface ToolPart {
   diff?: Diff[];
   locations?: { path: string; line?: number }[];
   is_error?: boolean;
-  /** It was not done, or not to its end. */
+  /** Set if it did not run or did not finish. */
   outcome?: "denied" | "interrupted";
-  /** How much of its time it waited for a person. */
+  /** How long it waited for a person. */
   waited_ms?: number;
 }
 
@@ -176,7 +176,7 @@ export interface ImagePart {
   type: "image";
   mime_type: string;
   size: number;
-  /** Base64; null if it is too large or no longer at hand. */
+  /** Base64; null if it is too large or no longer available. */
   data: string | null;
   tool_id: string | null;
 }
@@ -188,10 +188,10 @@ export interface ResolvedPart {
   outcome: string;
   delivered: boolean;
   at?: string;
-  /** Of the prompt, which is no longer there. */
+  /** Copied from the prompt, which no longer exists. */
   title?: string;
   kind?: Prompt["kind"];
-  /** What the person said to a denial. */
+  /** The reason a person gave for a denial. */
   reason?: string;
   questions?: Question[];
   answers?: Record<string, string | string[]> | null;
@@ -219,7 +219,7 @@ export interface Queued {
   agent?: string | null;
   attachments?: Attachment[];
   queued_at?: string;
-  /** It interrupts, and so goes before those that wait. */
+  /** It interrupts the turn, so it goes before the others. */
   first?: boolean;
 }
 
@@ -266,7 +266,7 @@ export interface Project {
   active_session_id: string | null;
 }
 
-/** One event of a session; `type` says which fields there are. */
+/** One event of a session. `type` determines its fields. */
 export interface Event {
   seq: number;
   first_seq?: number;
@@ -274,7 +274,7 @@ export interface Event {
   at: string;
   session_id: string;
   turn: number | null;
-  // The fields of a type are read where it is folded.
+  // The type-specific fields are read where the event is folded.
   [field: string]: any; // eslint-disable-line
 }
 

@@ -1,5 +1,5 @@
-// The shared worker: one feed for all tabs of a browser. Above: tabs, each at a port (link.ts). Below: the feed. It begins
-// with the first word of a tab, which brings the page's key.
+// The shared worker: one feed for all tabs of a browser. Above: tabs, each with a port (link.ts). Below: the feed. The
+// feed starts with the first message from a tab, which contains the page key.
 
 import { learnPageKey } from "./ask";
 import { Feed, type Tab, type ToFeed } from "./feed";

@@ -1,36 +1,36 @@
-"""The Agent Client Protocol, version 1: the client's half, as values in and values out.
+"""The client side of the Agent Client Protocol, version 1, as pure functions on values.
 
-Above: the runner, through drivers/base.py. Below: jsonrpc.py for envelopes.
+Above: the runner, through drivers/base.py. Below: jsonrpc.py for messages.
 
-conversation    takes orders and lines, and knows whose business each is
-opening         initialize, and a session: new or again
-turns           the prompt in flight, and what the agent says and does in it
-asking          what the agent asks, and what it is told
-choosing        model, mode and the like
-outbox          what a step leads to
-state           all that is remembered; the rest are functions on values (content, faults, forms, permissions,
+conversation    takes orders and lines, and dispatches them
+handshake       initialize, and open a session: new or resumed
+turns           the input in flight, and the agent's work on it
+asking          requests of the agent to people, and the answers
+choosing        model, mode and other settings
+outbox          the result of a step
+state           the complete stored state; the rest are functions on values (content, faults, forms, permissions,
                 settings, tools)
 
-The rules that look odd each answer a real agent: they differ in how they offer settings, replay history, announce
-tools, report usage and end a turn. Deliberately not here: file and terminal access for agents (none needs it), login
-(a person's business), and version 2, which some agents switch to if they are offered more than exactly 1.
+Each rule that looks odd handles a real agent: agents differ in how they offer settings, replay history, announce tools,
+report usage and end a turn. Not supported, on purpose: file and terminal access for agents (none needs it), login
+(users do that themselves), and version 2, which some agents switch to if they are offered anything but exactly 1.
 """
 
 from perdure.drivers.acp import state
 from perdure.drivers.acp.conversation import AcpConversation
-from perdure.drivers.base import Command, SharedConversation, StartSession
+from perdure.drivers.base import Driver, LaunchCommand, SharedConversation, StartSession
 
 __all__ = ["AcpConversation", "AcpDriver"]
 
 
-class AcpDriver:
-    """Any agent that speaks ACP on its stdin and stdout."""
+class AcpDriver(Driver):
+    """Any agent that speaks ACP on its stdin and stdout. A denial in ACP has no field for a reason."""
 
     name = "acp"
-    process_per_turn = False
+    shares = True
 
-    def command(self, argv: list[str], order: StartSession, launch_id: str) -> Command:
-        return Command(list(argv), {})
+    def command(self, argv: list[str], order: StartSession, launch_id: str) -> LaunchCommand:
+        return LaunchCommand(list(argv), {})
 
     def begin(self, launch_id: str) -> AcpConversation:
         return AcpConversation(state.State(launch_id=launch_id))

@@ -1,7 +1,7 @@
-"""What the agent asks of people, permissions and questions: shown, answered, withdrawn.
+"""Permission requests and questions of the agent: showing, answering and withdrawing them.
 
-Above: the conversation; turns, which end with nothing open. Below: permissions.py, forms.py, tools.py, the outbox.
-Every request gets exactly one answer, and never a JSON-RPC error.
+Above: the conversation; turns, which withdraw open prompts at their end. Below: permissions.py, forms.py, tools.py, the
+outbox. Every request gets exactly one answer, and never a JSON-RPC error.
 """
 
 from typing import Any
@@ -12,9 +12,9 @@ from perdure.drivers.acp import permissions, tools
 from perdure.drivers.acp.forms import fill_form, read_form
 from perdure.drivers.acp.outbox import Outbox
 from perdure.drivers.acp.state import Asked, Running, State
-from perdure.drivers.base import AnswerPrompt, PromptWithdrawn
+from perdure.drivers.base import PromptWithdrawn, SendAnswer
 
-REASON_NOT_TOLD = "The agent was not told your reason: its protocol has no place for one. Send it as a message."
+REASON_NOT_TOLD = "The agent did not receive your reason: its protocol has no field for it. Send it as a message."
 
 
 class Asking:
@@ -25,7 +25,7 @@ class Asking:
     def permission(self, id: jsonrpc.Id, params: dict[str, Any]) -> None:
         running = self._live(params)
         if running is None:
-            # Nobody is there to ask: a request outside a turn is refused rather than left hanging.
+            # Outside a turn, cancel the request rather than leave it hanging.
             self._out.write(jsonrpc.result(id, permissions.CANCELLED))
             return
         call = params.get("toolCall")
@@ -39,7 +39,7 @@ class Asking:
             options=options,
         )
         if isinstance(call, dict) and isinstance(tool_id, str):
-            # gemini and hermes announce a tool only here; vibe gives its id and nothing else.
+            # gemini and hermes announce a tool only here; vibe sends only its id.
             for event in tools.upsert(running, call):
                 self._out.emit(event)
             tool = running.tools[tool_id]
@@ -48,7 +48,7 @@ class Asking:
             prompt.tool_id, prompt.tool = tool_id, tool.name or None
             prompt.input = tool.input if given is None else given
             prompt.tool_kind, prompt.content = tool.kind, tools.text_of(call) or None
-            # vibe and codex show the change with the call, and ask without it.
+            # vibe and codex send the diff with the tool call and leave it out here.
             prompt.diff = tools.diff_of(call) or tool.diff
             prompt.covers = permissions.covered(params.get("options"))
         self._ask(Asked(id, "permission", options=options), prompt)
@@ -71,8 +71,8 @@ class Asking:
         )
         self._ask(Asked(id, "question", fields=fields), prompt)
 
-    def answer(self, order: AnswerPrompt) -> bool:
-        """Tell the agent; whether it was told anything."""
+    def answer(self, order: SendAnswer) -> bool:
+        """Send an answer to the agent. Returns whether anything was sent."""
         asked, answer = self._state.asked.get(order.prompt_id), order.answer
         if asked is None:
             return False
@@ -95,7 +95,7 @@ class Asking:
         return True
 
     def withdrawn(self, params: Any) -> None:
-        """The agent takes a request back."""
+        """Handle a request that the agent cancels."""
         if not isinstance(params, dict) or "requestId" not in params:
             return
         for prompt_id, asked in list(self._state.asked.items()):
@@ -112,7 +112,7 @@ class Asking:
 
     def _ask(self, asked: Asked, prompt: PendingPrompt) -> None:
         state = self._state
-        # A number of our own: the agent may use its ids again.
+        # Use our own number: the agent may reuse its ids.
         state.asked_count += 1
         of_whom = f"{state.launch_id}-{state.member}" if state.member else state.launch_id
         prompt.prompt_id = f"{of_whom}-{state.asked_count}"

@@ -1,7 +1,7 @@
-"""Model, mode and other settings: asked for, confirmed, refused, changed by the agent itself.
+"""Model, mode and other settings: requesting them, and handling confirmations, refusals and changes by the agent.
 
-Above: the conversation and the opening. Below: settings.py and the outbox. Believes what the agent lists afterwards
-rather than its "ok": several answer ok to values that don't exist.
+Above: the conversation and the handshake. Below: settings.py and the outbox. Trusts what the agent lists afterwards
+rather than its "ok": several agents answer ok to values that don't exist.
 """
 
 from typing import Any
@@ -21,7 +21,7 @@ class Choosing:
         self._out = out
 
     def set(self, config_id: str, value: Any) -> None:
-        """Ask the agent for a value that it lists; before there is a session, remember the wish."""
+        """Request a value that the agent lists. Before the session is open, keep the request for later."""
         state = self._state
         if state.phase != "open" or state.session_id is None:
             state.wanted.append((config_id, value))
@@ -36,7 +36,7 @@ class Choosing:
             self._out.request(method, params, config_id=setting.config_id, value=value)
 
     def set_wanted(self) -> None:
-        """The session is open: ask for all that was wished for and isn't so already."""
+        """Request the stored settings that differ from the current ones. The session is open now."""
         wanted, self._state.wanted = self._state.wanted, []
         for config_id, value in wanted:
             setting = settings.find(self._state.settings, config_id)
@@ -51,7 +51,7 @@ class Choosing:
         changed = self._take(options)
         setting = settings.find(self._state.settings, sent.config_id)
         if setting is None:
-            # It lists the option no longer, and said yes to it.
+            # The agent accepted the value, but no longer lists the option.
             self._out.emit(Config(turn=self._turn, config_id=sent.config_id, value=sent.value))
             return
         if not options:

@@ -1,7 +1,7 @@
-"""What is inside ACP content: text of blocks, entries of plans, figures of usage, blocks of a prompt.
+"""Conversion of ACP content: text of blocks, entries of plans, usage numbers, blocks of an input.
 
-Above: turns.py and tools.py. Below: core events. Functions from values to values; whatever doesn't have the shape
-that the protocol gives it is left out, since agents of all ages send these.
+Above: turns.py and tools.py. Below: core events. Pure functions. Values that don't match the protocol are left out,
+because agents of many versions send them.
 """
 
 import math
@@ -10,11 +10,11 @@ from urllib.parse import quote
 
 from perdure.core.events import Image, PlanEntry
 from perdure.core.images import image
-from perdure.drivers.base import SendPrompt
+from perdure.drivers.base import SendInput
 
 
 def block_text(block: Any) -> str:
-    """The text of one content block; a link stands for what can't be shown as text."""
+    """Return the text of one content block. A link represents what can't be shown as text."""
     if not isinstance(block, dict):
         return ""
     if isinstance(block.get("text"), str):
@@ -30,7 +30,7 @@ def block_text(block: Any) -> str:
 
 
 def block_image(block: Any, turn: int, tool_id: str | None = None) -> Image | None:
-    """The picture of one content block, if it is one."""
+    """Return the image of one content block, if it is one."""
     if not isinstance(block, dict):
         return None
     resource = block.get("resource")
@@ -64,7 +64,7 @@ _FIGURES = {
 
 
 def token_figures(usage: Any) -> dict[str, int]:
-    """Token counts in our words, from any of the ways in which agents spell them."""
+    """Return token counts under our names, from any of the spellings that agents use."""
     figures: dict[str, int] = {}
     if isinstance(usage, dict):
         for name, spellings in _FIGURES.items():
@@ -77,7 +77,7 @@ def token_figures(usage: Any) -> dict[str, int]:
 
 
 def result_figures(result: dict[str, Any]) -> dict[str, int]:
-    """Token counts of a prompt's reply: in `usage`, or in `_meta.quota` (gemini)."""
+    """Return the token counts in the reply to session/prompt: in `usage`, or in `_meta.quota` (gemini)."""
     figures = token_figures(result.get("usage"))
     meta = result.get("_meta")
     quota = meta.get("quota") if isinstance(meta, dict) else None
@@ -87,7 +87,7 @@ def result_figures(result: dict[str, Any]) -> dict[str, int]:
 
 
 def cost_usd(update: dict[str, Any]) -> float | None:
-    """The running total of a usage_update."""
+    """Return the running total in a usage_update."""
     cost = update.get("cost")
     if not isinstance(cost, dict) or cost.get("currency", "USD") != "USD":
         return None
@@ -98,14 +98,14 @@ def cost_usd(update: dict[str, Any]) -> float | None:
 
 
 def whole(value: Any) -> int | None:
-    """A count, or None. Bounded, since stores keep 64 bits."""
+    """Return a count, or None. Bounded, because stores have 64-bit integers."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         return None
     return int(value) if 0 <= value < 2**53 else None
 
 
-def prompt_blocks(order: SendPrompt, *, pictures: bool = False) -> list[dict[str, Any]]:
-    """Text and links, the two kinds of block that every agent must take; and pictures, if this one takes them."""
+def input_blocks(order: SendInput, *, pictures: bool = False) -> list[dict[str, Any]]:
+    """Return text and links, which every agent must accept, and images if this agent accepts them."""
     blocks: list[dict[str, Any]] = [{"type": "text", "text": order.text}] if order.text else []
     for attachment in order.attachments:
         if pictures and isinstance(attachment.get("data"), str) and isinstance(attachment.get("mime_type"), str):

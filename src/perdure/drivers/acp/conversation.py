@@ -1,7 +1,7 @@
-"""One launch of an ACP agent: orders and lines in, and the part of the protocol that each is for.
+"""One launch of an ACP agent: dispatches orders and lines to the parts of the protocol.
 
-Above: the runner. Below: opening, turns, asking, choosing. It never raises, whatever the agent sends: what can't be
-read is counted and reported once.
+Above: the runner. Below: handshake, turns, asking, choosing. It never raises, whatever the agent sends: unreadable
+messages are counted, and reported once.
 """
 
 from collections.abc import Collection, Sequence
@@ -15,17 +15,17 @@ from perdure.drivers import jsonrpc
 from perdure.drivers.acp import state as memory
 from perdure.drivers.acp.asking import Asking
 from perdure.drivers.acp.choosing import METHODS, Choosing
-from perdure.drivers.acp.opening import SETTLE_METHOD, Opening
+from perdure.drivers.acp.handshake import SETTLE_METHOD, Handshake
 from perdure.drivers.acp.outbox import Outbox
 from perdure.drivers.acp.state import State
 from perdure.drivers.acp.turns import THOUGHT, Chunk, Turns
 from perdure.drivers.base import (
-    AnswerPrompt,
     CancelTurn,
     CloseSession,
     Order,
-    SendPrompt,
-    SetConfig,
+    SendAnswer,
+    SendConfig,
+    SendInput,
     StartSession,
     Step,
 )
@@ -35,7 +35,7 @@ EARLY_UPDATES_MAX_BYTES = 1024 * 1024
 
 _CHUNKS = ("agent_message_chunk", THOUGHT)
 _CONTENT = (*_CHUNKS, "user_message_chunk", "tool_call", "tool_call_update", "plan")
-"""Updates that belong to a turn: with no prompt in flight they are a replay, or leftovers of an older turn."""
+"""Updates that belong to a turn. Without an input in flight they are a replay, or late output of an earlier turn."""
 
 
 class _Update(Struct, rename="camel"):
@@ -60,7 +60,7 @@ class _SaidTo(Struct, rename="camel"):
 
 
 class _Plain(Struct):
-    """Most lines that come: a piece of text, read in one go."""
+    """The most common line: a piece of text, decoded in one pass."""
 
     method: Literal["session/update"]
     params: _SaidTo
@@ -77,12 +77,12 @@ class AcpConversation:
     def __init__(self, state: State) -> None:
         self._state = state
         self._dumped: bytes | None = None
-        """The dump, until something is done that may change it: most lines go on with a text and change nothing."""
+        """Cached dump, cleared by anything that may change it. Most lines continue a text and change nothing."""
         self._out = Outbox(state)
         self._asking = Asking(state, self._out)
         self._choosing = Choosing(state, self._out)
         self._turns = Turns(state, self._out, self._asking)
-        self._opening = Opening(state, self._out, self._turns)
+        self._handshake = Handshake(state, self._out, self._turns)
 
     def dump(self) -> bytes:
         if self._dumped is None:
@@ -103,11 +103,11 @@ class AcpConversation:
 
     @property
     def taken(self) -> Collection[str]:
-        return self._opening.taken
+        return self._handshake.taken
 
     @taken.setter
     def taken(self, value: Collection[str]) -> None:
-        self._opening.taken = value
+        self._handshake.taken = value
 
     @property
     def speaks(self) -> bool:
@@ -118,32 +118,32 @@ class AcpConversation:
         self._state.speaks, self._dumped = value, None
 
     @property
-    def prompt_bytes(self) -> int | None:
+    def input_bytes(self) -> int | None:
         running = self._state.running
         return running.input_bytes if running is not None else None
 
     @property
     def unanswered(self) -> int | None:
-        return None  # nothing has to come before the model's first word
+        return None  # ACP agents need not send anything before the model's first output
 
     def perform(self, order: Order) -> Step:
         self._dumped = None
         match order:
             case StartSession():
-                self._opening.start(order)
-            case SendPrompt():
+                self._handshake.start(order)
+            case SendInput():
                 self._state.held.append(order)
                 self._turns.send_next()
             case CancelTurn():
                 self._turns.cancel(order.turn)
-            case AnswerPrompt():
+            case SendAnswer():
                 if self._asking.answer(order) and order.answer.get("interrupt") is True:
                     self._turns.interrupt()
-            case SetConfig():
+            case SendConfig():
                 self._choosing.set(order.config_id, order.value)
             case CloseSession():
                 self._turns.interrupt()
-                self._opening.close()
+                self._handshake.close()
         return self._out.step()
 
     def receive(self, lines: Sequence[bytes]) -> Step:
@@ -154,7 +154,7 @@ class AcpConversation:
                 if self._turns.go_on(running, piece.kind, piece.message_id, text):
                     self._dumped = None
                 if len(lines) == 1:
-                    # Mostly so, and nothing is to be joined.
+                    # The common case: there is nothing to join.
                     kind = AssistantThinking if thinking else AssistantText
                     return Step([kind(turn=running.turn, block=running.block, delta=text)], [])
                 self._out.say(thinking, running.turn, running.block, text)
@@ -173,13 +173,11 @@ class AcpConversation:
             elif frame.method == "$/cancel_request":
                 self._asking.withdrawn(jsonrpc.value(frame.params))
             elif self._state.speaks:
-                self._out.strange(
-                    f"notification {frame.method}", _raw(line), "a notification of unknown kind", quiet=True
-                )
+                self._out.strange(f"notification {frame.method}", _raw(line), "an unknown notification", quiet=True)
         return self._out.step()
 
     def _plain_piece(self, line: bytes) -> _Said | None:
-        """The line, if it is a piece of text for the turn that runs, and nothing more. All else is read with care."""
+        """Fast path: decode a line that is only a piece of text for the running turn. Returns None for all others."""
         state = self._state
         if state.running is None or state.phase != "open" or len(line) > PLAIN_MAX_BYTES:
             return None
@@ -205,19 +203,19 @@ class AcpConversation:
         elif sent.method in METHODS:
             self._choosing.replied(sent, result, failure)
         elif sent.method == "initialize":
-            self._opening.initialized(result, failure)
+            self._handshake.initialized(result, failure)
         elif sent.method == SETTLE_METHOD:
-            self._opening.settled()
+            self._handshake.settled()
             self._begin()
         elif sent.method in ("session/new", "session/load", "session/resume"):
             if sent.method == "session/new":
-                self._opening.opened_new(result, failure)
+                self._handshake.opened_new(result, failure)
             else:
-                self._opening.opened_again(sent.method, result, failure)
+                self._handshake.opened_again(sent.method, result, failure)
             self._begin()
 
     def _begin(self) -> None:
-        """The session is open: first what the agent said too early, then the wishes, then the prompt."""
+        """Once the session is open, process early updates, then request settings, then send the input."""
         state = self._state
         if state.phase != "open":
             return
@@ -241,7 +239,7 @@ class AcpConversation:
         elif method == "elicitation/create":
             self._asking.question(id, given)
         else:
-            self._out.strange(f"request {method}", _raw(line), "a request of unknown kind", quiet=True)
+            self._out.strange(f"request {method}", _raw(line), "an unknown request", quiet=True)
             self._out.write(jsonrpc.error(id, jsonrpc.METHOD_NOT_FOUND, f"Method not found: {method}"))
 
     def _updated(self, params: bytes | Raw) -> None:
@@ -250,7 +248,7 @@ class AcpConversation:
         if head is None:
             if not state.speaks:
                 return
-            self._out.strange("update", _raw(params), "an update that lacks its parts")
+            self._out.strange("update", _raw(params), "an incomplete update")
             return
         kind = head.update.kind
         if state.phase == "opening":
@@ -260,7 +258,7 @@ class AcpConversation:
         elif head.session_id != state.session_id and state.shared:
             pass
         elif head.session_id != state.session_id:
-            self._out.strange("session", _raw(params), "an update of a session that is not open")
+            self._out.strange("session", _raw(params), "an update for a session that is not open")
         elif kind in _CHUNKS:
             self._turns.said(head.update)
         else:
@@ -272,7 +270,8 @@ class AcpConversation:
                 self._out.strange("size", _raw(params), TOO_MUCH)
 
     def _came_early(self, kind: str, params: bytes) -> None:
-        """Before the reply that names the session. There is no turn yet, so content can only be a replay."""
+        """Store an update that came before the reply with the session id. There is no turn yet, so content can only be
+        a replay, and is ignored."""
         state = self._state
         if kind not in _CONTENT and state.early_bytes < EARLY_UPDATES_MAX_BYTES:
             state.early.append(params)
@@ -287,7 +286,7 @@ class AcpConversation:
             case "usage_update":
                 self._turns.used(update)
             case "user_message_chunk":
-                # vibe's echo of the prompt.
+                # vibe echoes the input.
                 pass
             case "session_info_update":
                 title, running = update.get("title"), self._state.running
@@ -300,7 +299,7 @@ class AcpConversation:
             case "available_commands_update":
                 self._choosing.commands_updated(update)
             case _:
-                self._out.strange(f"update {kind}", _raw(params), "an update of unknown kind")
+                self._out.strange(f"update {kind}", _raw(params), "an unknown update")
 
 
 def _raw(line: bytes | Raw) -> str:

@@ -1,7 +1,7 @@
-"""What an ACP agent's error reply means for the turn and for its native session.
+"""Classification of an ACP agent's error reply: what it means for the turn and for the native session.
 
-Above: turns.py. Below: jsonrpc failures. Agents have no codes for this, only sentences, most of them their model
-provider's: the patterns below are such sentences.
+Above: turns.py. Below: jsonrpc failures. Agents have no codes for this, only sentences, most of them from their model
+provider. The patterns below match them.
 """
 
 import re
@@ -20,7 +20,7 @@ _TOO_LONG = re.compile(
     r"|too many (input )?tokens",
     re.IGNORECASE,
 )
-"""The native history no longer fits the model, and will not fit next time."""
+"""The native history no longer fits the model's context, and won't fit next time either."""
 
 _CORRUPT = re.compile(
     r"tool_use\W{1,3}(ids?|blocks?) (were|was|found|must|without)"
@@ -31,10 +31,10 @@ _CORRUPT = re.compile(
     r"|(history|session|transcript) is corrupt",
     re.IGNORECASE,
 )
-"""The provider refuses the history itself: every later turn would fail the same way."""
+"""The provider rejects the history itself. Every later turn would fail the same way."""
 
 _FORGOTTEN = re.compile(r"(session|thread)( \S+)? (was )?not found|unknown session", re.IGNORECASE)
-"""The agent doesn't know the session that it opened itself."""
+"""The agent no longer knows the session that it opened."""
 
 _LIMIT = re.compile(
     r"(usage|weekly|daily|session) limit (is )?(reached|exceeded)"
@@ -45,12 +45,12 @@ _LIMIT = re.compile(
     r"|resource[ _](has been )?exhausted",
     re.IGNORECASE,
 )
-"""An allowance is used up."""
+"""A quota is exhausted."""
 _TOO_FAST = re.compile(r"rate[ _]limit|too many requests", re.IGNORECASE)
 
 
 class Fault(NamedTuple):
-    """A code for the failed turn; whether the native session is lost with it; when it is worth another try."""
+    """The error code of the turn, whether the native session is lost too, and when to retry."""
 
     code: str
     poisoned: bool = False
@@ -58,7 +58,7 @@ class Fault(NamedTuple):
     retry_at: float | None = None
 
 
-def prompt_fault(failure: Failure) -> Fault:
+def turn_fault(failure: Failure) -> Fault:
     text = failure.text
     if failure.code == NEEDS_LOGIN:
         return Fault("needs_login")

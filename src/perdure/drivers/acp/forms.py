@@ -1,7 +1,7 @@
-"""Forms of `elicitation/create`: a JSON schema into questions, answers back into the form's own values.
+"""Forms of `elicitation/create`: converts a JSON schema to questions, and answers to the form's values.
 
-Above: asking.py. Below: core events. Agents add a free-text companion to a choice (`X_custom` of claude, `X_note` of
-codex): people see one question, and what they type instead of choosing goes into the companion.
+Above: asking.py. Below: core events. Agents add a free-text companion field to a choice (`X_custom` in claude, `X_note`
+in codex). People see one question; what they type instead of choosing goes into the companion.
 """
 
 import math
@@ -17,7 +17,7 @@ _HEADER_CHARS = 40
 
 
 class Field(Struct, omit_defaults=True):
-    """One question, with what is needed to answer it in the agent's words."""
+    """One question, with what is needed to convert its answer to the agent's values."""
 
     name: str
     kind: Literal["text", "choice", "choices", "boolean", "number"]
@@ -29,7 +29,7 @@ class Field(Struct, omit_defaults=True):
 
 
 def read_form(schema: Any, message: str) -> tuple[list[Field], list[Question]]:
-    """The questions that a form asks, side by side with what answers need."""
+    """Return the questions of a form, and in parallel the fields to convert the answers."""
     properties = schema.get("properties") if isinstance(schema, dict) else None
     if not isinstance(properties, dict):
         return [], []
@@ -51,7 +51,7 @@ def read_form(schema: Any, message: str) -> tuple[list[Field], list[Question]]:
 
 
 def fill_form(fields: list[Field], answers: dict[str, Any]) -> dict[str, Any]:
-    """The form's content from {question_id: label, [labels] or text}."""
+    """Return the form's content from {question_id: label, [labels] or text}."""
     content: dict[str, Any] = {}
     for field in fields:
         answer = answers.get(field.name)
@@ -87,7 +87,7 @@ def _choose(field: Field, given: list[str], content: dict[str, Any]) -> None:
         if not chosen and field.required:
             chosen = [_none_of_these(field)]
     elif typed:
-        # Nowhere else to put it: the agent decides whether it takes a value that it didn't offer.
+        # There is no other field for it. The agent decides whether it accepts a value that it didn't offer.
         chosen.extend(typed)
     if field.kind == "choices":
         content[field.name] = chosen
@@ -102,7 +102,7 @@ def _index(field: Field, text: str) -> int | None:
 
 
 def _none_of_these(field: Field) -> Any:
-    """The choice that stands for "something else": by its name, or the last one."""
+    """Return the choice that means "something else", by its name, or the last one."""
     for label, value in zip(field.labels, field.values, strict=True):
         if label.lower().startswith(("none of", "other", "something else")):
             return value
@@ -144,7 +144,8 @@ def _choices(schema: dict[str, Any]) -> tuple[list[Any], list[Choice]]:
 
 
 def _wording(name: str, property: dict[str, Any], message: str) -> tuple[str, str]:
-    """The question and its short header. Agents put the question into the title, the description or the message."""
+    """Return the question and its short header. Agents put the question in the title, the description or the
+    message."""
     title, description = _text(property, "title"), _text(property, "description")
     asking = next((text for text in (description, title, message) if text.rstrip().endswith("?")), "")
     question = asking or message or title or description or name

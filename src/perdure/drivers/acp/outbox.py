@@ -1,6 +1,6 @@
-"""Requests in ACP's own words, on top of what every driver's outbox does.
+"""ACP requests, in addition to what every driver's outbox does.
 
-Above: the parts of the conversation. Below: jsonrpc. The numbers of requests are remembered in the state.
+Above: the parts of the conversation. Below: jsonrpc. Request ids are part of the stored state.
 """
 
 from typing import Any
@@ -15,7 +15,7 @@ class Outbox(outbox.Outbox):
         self._state = state
 
     def request(self, method: str, params: dict[str, Any], config_id: str = "", value: Any = None) -> bytes:
-        """Ask the agent for something; the line, for those who count its bytes."""
+        """Send a request to the agent. Returns the line, so that callers can count its bytes."""
         state = self._state
         line = jsonrpc.request(state.next_id, method, params)
         state.sent[state.next_id] = Sent(method, config_id, value)

@@ -1,7 +1,7 @@
-"""Permission requests of ACP agents: their options as ours, and a person's answer as the outcome they wait for.
+"""Permission requests of ACP agents: converts their options to ours, and answers to outcomes.
 
-Above: asking.py. Below: core events. Options are chosen by kind, never by place: gemini lists "always" first. The
-answer is always an outcome and never a JSON-RPC error, after which vibe never ends its turn.
+Above: asking.py. Below: core events. Options are chosen by kind, never by order: gemini lists "always" first. The
+answer is always an outcome, never a JSON-RPC error: after an error, vibe never ends its turn.
 """
 
 from collections.abc import Sequence
@@ -19,11 +19,11 @@ _NEAREST: dict[str, tuple[str, ...]] = {
     "reject_once": ("reject_once", "reject_always"),
     "reject_always": ("reject_always", "reject_once"),
 }
-"""What may stand for a kind that isn't offered: never more than was granted."""
+"""Substitutes for a kind that isn't offered. They never grant more than the person did."""
 
 
 def read_options(options: Any) -> list[PromptOption]:
-    """The agent's options in its own order."""
+    """Return the agent's options in their original order."""
     found = []
     for option in options if isinstance(options, list) else []:
         if isinstance(option, dict) and isinstance(option.get("optionId"), str):
@@ -39,7 +39,7 @@ def read_options(options: Any) -> list[PromptOption]:
 
 
 def covered(options: Any) -> list[str]:
-    """What "always" covers, where an option says so beside its name, as vibe's do."""
+    """Return what "always" covers, if an option says so in addition to its name, as in vibe."""
     found: list[str] = []
     for option in options if isinstance(options, list) else []:
         meta = option.get("_meta") if isinstance(option, dict) and option.get("kind") == "allow_always" else None
@@ -52,7 +52,7 @@ def covered(options: Any) -> list[str]:
 
 
 def outcome(options: Sequence[PromptOption], option_id: Any) -> dict[str, Any]:
-    """The outcome for a chosen option: the option itself, or the nearest of that kind, or else a refusal."""
+    """Return the outcome for a chosen option: the option itself, the nearest of that kind, or a rejection."""
     if not any(option.option_id == option_id for option in options):
         option_id = _by_kind(options, option_id if option_id in _NEAREST else "reject_once")
     if option_id is None:
@@ -72,5 +72,5 @@ def _kind(kind: Any) -> Kind:
     for known in get_args(Kind):
         if kind == known:
             return known  # type: ignore[no-any-return]
-    # An unknown kind must not be taken for a grant.
+    # An unknown kind must not count as a grant.
     return "reject_once"

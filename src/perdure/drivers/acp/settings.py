@@ -1,8 +1,7 @@
-"""Model, mode and the other choices of an ACP agent, whichever of three ways it has to offer them.
+"""Model, mode and other settings of an ACP agent, in any of the three ways that agents offer them.
 
-Above: choosing.py. Below: nothing. Newer agents list `configOptions`; older ones `modes`, and `models` from a draft
-that was withdrawn; several list all three. What is kept is thin (ids and values): the full lists are the agent's own
-and are passed on unread.
+Above: choosing.py. Below: nothing. Newer agents list `configOptions`; older ones list `modes`, and `models` from a
+withdrawn draft; several list all three. The state has only ids and values; the full lists are passed on unread.
 """
 
 from collections.abc import Sequence
@@ -14,11 +13,11 @@ ConfigOptions = list[dict[str, Any]]
 
 
 class Setting(Struct, omit_defaults=True):
-    """One thing that can be chosen, and how the agent wants to be told."""
+    """One setting, and how to change it."""
 
     config_id: str
     role: str
-    """The option's category, such as "model": people ask for "model" whatever the agent calls it."""
+    """The option's category, such as "model". Users say "model", whatever the agent calls it."""
     via: Literal["option", "mode", "model"]
     values: list[str] = []
     boolean: bool = False
@@ -29,7 +28,7 @@ class Setting(Struct, omit_defaults=True):
 
 
 def read_settings(result: dict[str, Any]) -> list[Setting]:
-    """The settings in a reply to session/new, load or resume."""
+    """Return the settings in a reply to session/new, load or resume."""
     settings = [_option(option) for option in options_in(result)]
     modes, models = _dict(result.get("modes")), _dict(result.get("models"))
     if modes and find(settings, "mode") is None:
@@ -42,7 +41,7 @@ def read_settings(result: dict[str, Any]) -> list[Setting]:
 
 
 def options_in(message: dict[str, Any]) -> ConfigOptions:
-    """The `configOptions` of a reply or an update, those that can be read."""
+    """Return the readable `configOptions` of a reply or an update."""
     options = message.get("configOptions")
     if not isinstance(options, list):
         return []
@@ -50,7 +49,7 @@ def options_in(message: dict[str, Any]) -> ConfigOptions:
 
 
 def updated(settings: Sequence[Setting], options: ConfigOptions) -> tuple[list[Setting], list[Setting]]:
-    """All settings after the agent listed its options again, and those that differ from before."""
+    """Return all settings after the agent has listed its options again, and those that changed."""
     listed = [_option(option) for option in options]
     before = {setting.config_id: setting for setting in settings if setting.via == "option"}
     others = [setting for setting in settings if setting.via != "option"]
@@ -58,7 +57,7 @@ def updated(settings: Sequence[Setting], options: ConfigOptions) -> tuple[list[S
 
 
 def find(settings: Sequence[Setting], config_id: str) -> Setting | None:
-    """By the agent's own id, or else by category."""
+    """Find a setting by the agent's id, or else by category."""
     for setting in settings:
         if setting.config_id == config_id:
             return setting
@@ -69,7 +68,7 @@ def find(settings: Sequence[Setting], config_id: str) -> Setting | None:
 
 
 def request_for(setting: Setting, session_id: str, value: Any) -> tuple[str, dict[str, Any]]:
-    """Method and parameters that choose `value`."""
+    """Return the method and parameters that set `value`."""
     if setting.via == "mode":
         return "session/set_mode", {"sessionId": session_id, "modeId": value}
     if setting.via == "model":
@@ -81,7 +80,7 @@ def request_for(setting: Setting, session_id: str, value: Any) -> tuple[str, dic
 
 
 def modes_in(result: dict[str, Any]) -> dict[str, Any] | None:
-    """The agent's modes in the shape of `modes`, also when it has only options."""
+    """Return the agent's modes in the format of `modes`, even if it has only options."""
     modes = _dict(result.get("modes"))
     if modes:
         return modes
@@ -93,7 +92,7 @@ def modes_in(result: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def models_in(result: dict[str, Any]) -> dict[str, Any] | None:
-    """The agent's models in the shape of `models`, also when it has only options."""
+    """Return the agent's models in the format of `models`, even if it has only options."""
     models = _dict(result.get("models"))
     if models:
         return models
@@ -124,7 +123,7 @@ def _option_of(role: str, result: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def _choices(option: dict[str, Any]) -> list[dict[str, Any]]:
-    """An option's choices, flat or in groups."""
+    """Return the choices of an option as a flat list. The agent may group them."""
     found: list[dict[str, Any]] = []
     options = option.get("options")
     for choice in options if isinstance(options, list) else []:

@@ -1,8 +1,7 @@
-"""Everything that one ACP conversation remembers: the value behind `dump()`.
+"""The complete state of one ACP conversation, as stored by `dump()`.
 
 Above: the parts of the conversation change it. Below: nothing. It is stored with each batch of output that changes it,
-so it holds what the next line needs and no more: of the agent's lists only the ids, of finished tools only that they
-ended.
+so it has only what later lines need: only the ids from the agent's lists, and only the fact that finished tools ended.
 """
 
 from typing import Any, Literal
@@ -14,14 +13,14 @@ from perdure.core.events import PromptOption
 from perdure.drivers.acp.forms import Field
 from perdure.drivers.acp.settings import Setting
 from perdure.drivers.acp.tools import Tool
-from perdure.drivers.base import SendPrompt, StartSession
+from perdure.drivers.base import SendInput, StartSession
 from perdure.drivers.jsonrpc import Id
 
 Phase = Literal["unborn", "initializing", "ready", "opening", "open"]
 
 
 class Sent(Struct, omit_defaults=True):
-    """A request of ours that has no reply yet."""
+    """A request that we sent and that has no reply yet."""
 
     method: str
     config_id: str = ""
@@ -29,7 +28,7 @@ class Sent(Struct, omit_defaults=True):
 
 
 class Asked(Struct, omit_defaults=True):
-    """A request of the agent's that a person has to answer."""
+    """A request from the agent that a person has to answer."""
 
     id: Id
     kind: Literal["permission", "question"]
@@ -38,13 +37,13 @@ class Asked(Struct, omit_defaults=True):
 
 
 class Running(Struct, omit_defaults=True):
-    """The prompt in flight."""
+    """The input in flight."""
 
     turn: int
     input_bytes: int
     cancelled: bool = False
     answered: bool = False
-    """A person or a rule has answered something in it: codex cancels a turn itself if that was a refusal."""
+    """Whether a person or a rule has answered a prompt in it. After a rejection, codex cancels the turn itself."""
     cost_before_usd: float | None = None
     usage: dict[str, Any] = {}
     tools: dict[str, Tool] = {}
@@ -52,11 +51,11 @@ class Running(Struct, omit_defaults=True):
     block_kind: str = ""
     block_message: str | int | None = None
     warned_only: bool = True
-    """It has said nothing yet but warnings, which codex gives before it takes the message in."""
+    """The agent has sent nothing except warnings, which codex sends before it reads the message."""
 
 
 IDS_OF_A_MEMBER = 10**9
-"""How many requests each session in a shared process may number."""
+"""Size of the range of request ids for each session in a shared process."""
 
 
 class State(Struct, omit_defaults=True):
@@ -64,40 +63,40 @@ class State(Struct, omit_defaults=True):
     phase: Phase = "unborn"
     member: int = 0
     shared: bool = False
-    """The process serves other sessions too: what is theirs is none of ours."""
+    """Whether the process may serve other sessions too. Ignore messages of other sessions."""
     speaks: bool = True
-    """What concerns no session is answered and told here; in a shared process by one of them."""
+    """Whether to handle messages that belong to no session. In a shared process, one conversation does that."""
     next_id: int = 0
     asked_count: int = 0
     order: StartSession | None = None
     session_id: str | None = None
     capabilities: dict[str, Any] = {}
     agent_name: str = ""
-    """As the agent calls itself, for the few rules that hold for one agent only."""
+    """The agent's name for itself, for the few rules that apply to one agent only."""
     auth_methods: list[str] = []
     settings: list[Setting] = []
     sent: dict[int, Sent] = {}
-    held: list[SendPrompt] = []
+    held: list[SendInput] = []
     wanted: list[tuple[str, Any]] = []
-    """Settings that were asked for before there was a session."""
+    """Settings requested before the session was open."""
     early: list[bytes] = []
     """Updates that came before the reply that opens the session."""
     early_bytes: int = 0
     replayed: bool = False
-    """A load has shown something of the session: the agent knows it."""
+    """Whether a load has replayed any history, which shows that the agent knows the session."""
     loaded: dict[str, Any] = {}
-    """The reply to session/load: the replay may still be coming, and the session is open after it."""
+    """The reply to session/load. The replay may continue after it; the session is open once that has ended."""
     running: Running | None = None
     asked: dict[str, Asked] = {}
     stale_tools: list[str] = []
-    """Tools that earlier turns left open: what they still say belongs to no turn."""
+    """Tools that earlier turns left open. Their late output belongs to no turn."""
     cost_usd: float | None = None
-    """The agent's running total for its session; None if it isn't known where that began."""
+    """The agent's running total for its session; None if its starting value is unknown."""
     strange: dict[str, int] = {}
-    """What was not understood, counted by kind."""
+    """Number of messages that were not understood, by kind."""
 
 
-# JSON and not MessagePack: agents may send integers of any size.
+# JSON rather than MessagePack, because agents may send integers of any size.
 _encoder = msgspec.json.Encoder()
 _decoder: msgspec.json.Decoder[State] = msgspec.json.Decoder(State)
 

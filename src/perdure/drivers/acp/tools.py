@@ -1,7 +1,7 @@
-"""Tool calls of an ACP agent: three kinds of message that all say "this is what I know of that call by now".
+"""Tool calls of an ACP agent. Three kinds of message all report the current state of a call.
 
-Above: turns.py and asking.py. Below: core events. Agents differ in everything: the first word of a call may be a
-`tool_call`, a `tool_call_update` or a permission request; status may be missing; the end may never be told.
+Above: turns.py and asking.py. Below: core events. Agents differ in everything: the first message about a call may be a
+`tool_call`, a `tool_call_update` or a permission request; the status may be missing; the end may never be reported.
 """
 
 from typing import Any, Protocol, cast
@@ -15,7 +15,7 @@ from perdure.drivers.acp.content import block_image, block_text
 
 KEPT_INPUT_BYTES = 64 * 1024
 KEPT_DIFF_BYTES = 256 * 1024
-"""Of all open calls together."""
+"""Limit for all open calls together."""
 KEPT_OUTPUT_CHARS = 16 * 1024
 KEPT_WORDS_CHARS = 2000
 LEFT_OPEN = "left open by the agent"
@@ -25,29 +25,29 @@ _KNOWN = ("pending", "in_progress", *_ENDED)
 
 
 class Tool(Struct, omit_defaults=True):
-    """What is remembered of a call while its turn runs."""
+    """The stored state of a call while its turn runs."""
 
     name: str
-    """As the agent names it, or its kind; empty if it gives neither. Never the title, which a model may have written:
-    permission rules go by this."""
+    """The agent's name for the tool, or its kind; empty if it sends neither. Never the title, which the model may have
+    written: permission rules match this name."""
     title: str = ""
     status: str = "pending"
     input: Any = None
-    """Kept while the call is open, for a permission request that names the call and says nothing else."""
+    """Stored while the call is open, for a permission request that has only the id of the call."""
     kind: str = ""
     diff: list[dict[str, Any]] | None = None
-    """Kept while the call is open, for the same reason."""
+    """Stored while the call is open, for the same reason."""
     output: str = ""
-    """The tail of what its terminal printed, for agents that send it beside the content."""
+    """The tail of the terminal output, for agents that send it separately from the content."""
     said: bool = False
-    """It has had text as content, so that a bare exit code doesn't replace it."""
+    """Whether it had text as content. A bare exit code must not replace that text."""
     words: str = ""
-    """The tail of what its sub-agent says at the moment."""
+    """The tail of the current message of its sub-agent."""
     words_message: str | int | None = None
     words_untold: int = 0
-    """How much of that was added since it was last told."""
+    """How many characters were added since the last report."""
     images: list[str] = []
-    """Digests of the pictures that it gave, which most agents repeat."""
+    """Digests of its images, because most agents repeat them."""
 
     @property
     def open(self) -> bool:
@@ -63,18 +63,18 @@ class Calls(Protocol):
 
 
 def upsert(running: Calls, call: dict[str, Any]) -> list[Event]:
-    """Take in what a message says of a call; the events that tell it."""
+    """Update a call from a message, and return the events that report the change."""
     tool_id, turn = call["toolCallId"], running.turn
     tool = running.tools.get(tool_id)
     if tool is None:
-        # Text after a new tool is a new block; after mere progress it isn't.
+        # Text after a new tool call starts a new block. Text after mere progress doesn't.
         running.block_kind = "tool"
         tool = running.tools[tool_id] = Tool(name=_name(call), title=_string(call, "title"))
         _remember(tool, call)
         _remember_diff(running, tool, call)
         parent = parent_of(_meta(call))
         if parent is not None and parent in running.tools:
-            # What it says after a tool of its own is something new.
+            # After a tool call of its own, the sub-agent starts a new text.
             forget_words(running.tools[parent])
         use = ToolUse(
             turn=turn,
@@ -86,7 +86,7 @@ def upsert(running: Calls, call: dict[str, Any]) -> list[Event]:
             parent_tool_id=parent,
         )
         return [use, *_images(tool, call, turn), *_progress(tool, call, turn)]
-    # Only what is new: many agents repeat the whole call with every word.
+    # Report only changes: many agents repeat the whole call with every piece of output.
     title, given = _string(call, "title"), call.get("rawInput")
     title = title if title != tool.title else ""
     given = given if given != tool.input else None
@@ -96,9 +96,9 @@ def upsert(running: Calls, call: dict[str, Any]) -> list[Event]:
 
 
 def report(running: Calls, parent: str, message: str | int | None, text: str) -> list[Event]:
-    """A sub-agent's words: progress of the call that started it. Pieces of one message are joined, as far as its end
-    is shown; another message takes its place. They are told again when there is an eighth more of them: each time they
-    are told from the beginning, and with every piece that would be far more than was said."""
+    """Report text of a sub-agent as progress of the call that started it. Pieces of one message are joined, and only
+    the tail is shown; a new message replaces the old. Each report repeats the whole text, so one is made only when the
+    text has grown by an eighth."""
     tool = running.tools.get(parent)
     if tool is None or not tool.open:
         return []
@@ -118,7 +118,7 @@ def forget_words(tool: Tool) -> None:
 
 
 def close(running: Calls) -> list[Event]:
-    """The turn is over: end what is still open, as failed."""
+    """Mark the calls that are still open as failed, at the end of the turn."""
     events: list[Event] = []
     for tool_id, tool in running.tools.items():
         if tool.open:
@@ -173,7 +173,7 @@ def _remember(tool: Tool, call: dict[str, Any]) -> None:
 
 
 def _remember_diff(running: Calls, tool: Tool, call: dict[str, Any]) -> None:
-    """Of calls that never end, those that were heard of first are forgotten first."""
+    """Store the diff of an open call. When the limit is exceeded, drop the diffs of the oldest calls."""
     diff = diff_of(call)
     if diff is None or not tool.open:
         return
@@ -185,7 +185,7 @@ def _remember_diff(running: Calls, tool: Tool, call: dict[str, Any]) -> None:
 
 
 def text_of(call: dict[str, Any]) -> str:
-    """The text that a message shows of a call."""
+    """Return the text content in a message about a call."""
     blocks = call.get("content")
     texts = [
         block_text(block.get("content"))
@@ -212,7 +212,7 @@ def _content(tool: Tool, call: dict[str, Any], ends: bool) -> str | None:
 
 
 def _images(tool: Tool, call: dict[str, Any], turn: int) -> list[Event]:
-    """The pictures that this message adds."""
+    """Return the images that this message adds."""
     found: list[Event] = []
     blocks = call.get("content")
     for block in blocks if isinstance(blocks, list) else []:
@@ -225,7 +225,7 @@ def _images(tool: Tool, call: dict[str, Any], turn: int) -> list[Event]:
 
 
 def _readable(raw: Any) -> str:
-    """A tool's own result: its text if it names one, or else all of it as JSON."""
+    """Return a tool's raw result as text: its text field if it has one, or else all of it as JSON."""
     for key in ("output", "content", "text", "stdout") if isinstance(raw, dict) else ():
         if isinstance(raw.get(key), str) and raw[key]:
             return str(raw[key])
@@ -233,7 +233,7 @@ def _readable(raw: Any) -> str:
 
 
 def diff_of(call: dict[str, Any]) -> list[dict[str, Any]] | None:
-    """What a message says of the files that the call changes."""
+    """Return the file changes in a message about a call."""
     blocks = call.get("content")
     found = [
         {"path": block["path"], "old_text": block.get("oldText"), "new_text": block["newText"]}
@@ -244,7 +244,7 @@ def diff_of(call: dict[str, Any]) -> list[dict[str, Any]] | None:
 
 
 def _is_text(block: dict[str, Any]) -> bool:
-    """Whether a change is what the protocol says: readers of it compare texts."""
+    """Return whether a change is valid: its readers compare texts."""
     old = block.get("oldText")
     return (old is None or isinstance(old, str)) and all(isinstance(block.get(key), str) for key in ("path", "newText"))
 
@@ -269,7 +269,7 @@ def _name(call: dict[str, Any]) -> str:
 
 
 def parent_of(meta: Any) -> str | None:
-    """The call whose sub-agent says or does this. ACP has no word for it; this is claude-agent-acp's."""
+    """Return the call whose sub-agent sent this. ACP has no field for it; this is the extension of claude-agent-acp."""
     claude = meta.get("claudeCode") if isinstance(meta, dict) else None
     parent = claude.get("parentToolUseId") if isinstance(claude, dict) else None
     return parent if isinstance(parent, str) else None

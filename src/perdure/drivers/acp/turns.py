@@ -1,7 +1,7 @@
-"""The prompt in flight: sent, streamed, interrupted, over. One at a time.
+"""The input in flight: sending, streaming, interrupting and finishing it. One at a time.
 
-Above: the conversation. Below: tools.py, content.py, asking.py, the outbox. A turn ends with the reply to its prompt
-and leaves nothing open, whatever the agent forgot to say.
+Above: the conversation. Below: tools.py, content.py, asking.py, the outbox. A turn ends with the reply to its input,
+and then everything is closed, even what the agent did not report as ended.
 """
 
 from typing import Any
@@ -13,7 +13,7 @@ from perdure.core.events import Plan, StopReason, Usage
 from perdure.drivers import jsonrpc
 from perdure.drivers.acp import content, tools
 from perdure.drivers.acp.asking import Asking
-from perdure.drivers.acp.faults import prompt_fault
+from perdure.drivers.acp.faults import turn_fault
 from perdure.drivers.acp.outbox import Outbox
 from perdure.drivers.acp.state import Running, State
 from perdure.drivers.base import TurnFinished
@@ -21,7 +21,7 @@ from perdure.drivers.base import TurnFinished
 STALE_TOOLS_MAX = 256
 
 FORGET_CANCELLED = ("gemini-cli",)
-"""Agents whose own session drops a message whose turn was cancelled, with what was answered to it."""
+"""Agents whose native session drops a message whose turn was cancelled, together with its answer."""
 
 THOUGHT = "agent_thought_chunk"
 WARNING = "Warning: "
@@ -36,7 +36,7 @@ _STOP_REASONS: dict[str, StopReason] = {
 
 
 class Chunk(Struct, rename={"kind": "sessionUpdate", "message_id": "messageId", "meta": "_meta"}):
-    """An update, read as far as the most frequent ones need it."""
+    """An update, decoded as far as the most frequent kinds need it."""
 
     kind: str
     content: Raw = Raw(b"")
@@ -58,22 +58,22 @@ class Turns:
         self._asking = asking
 
     def send_next(self) -> None:
-        """Send the oldest prompt that waits, if the agent is free. Given two at once, each agent does another thing."""
+        """Send the oldest held input if the agent is idle. Agents differ in what they do with two inputs."""
         state = self._state
         while state.held and state.phase == "open" and state.running is None:
             order = state.held.pop(0)
             takes = state.capabilities.get("promptCapabilities")
-            blocks = content.prompt_blocks(order, pictures=isinstance(takes, dict) and takes.get("image") is True)
+            blocks = content.input_blocks(order, pictures=isinstance(takes, dict) and takes.get("image") is True)
             if blocks:
                 line = self._out.request("session/prompt", {"sessionId": state.session_id, "prompt": blocks})
                 state.running = Running(turn=order.turn, input_bytes=len(line), cost_before_usd=state.cost_usd)
             else:
-                # An empty prompt wedges gemini's session for good.
+                # An empty input permanently breaks gemini's session.
                 reason = "there is nothing to send"
                 self._out.emit(TurnFinished(order.turn, "failed", "empty_prompt", reason, sent=False))
 
     def cancel(self, turn: int) -> None:
-        """Interrupt the turn, also when its prompt still waits to be sent."""
+        """Interrupt the turn, even if its input has not been sent yet."""
         state = self._state
         for order in [order for order in state.held if order.turn == turn]:
             state.held.remove(order)
@@ -82,13 +82,14 @@ class Turns:
             self.interrupt()
 
     def interrupt(self) -> None:
-        """Only while a prompt is outstanding: cancelled while idle, hermes fails the next one."""
+        """Interrupt the running turn. Sent only while an input is in flight: cancelled while idle, hermes fails the
+        next input."""
         running = self._state.running
         if running is None:
             return
         running.cancelled = True
         self._out.write(jsonrpc.notification("session/cancel", {"sessionId": self._state.session_id}))
-        # gemini and vibe don't end the turn before their open questions are answered.
+        # gemini and vibe don't end the turn before their open prompts are answered.
         self._asking.withdraw_all()
 
     def replied(self, result: dict[str, Any], failure: jsonrpc.Failure | None) -> None:
@@ -99,15 +100,15 @@ class Turns:
             self._use(running, content.result_figures(result))
             self.finish(_STOP_REASONS.get(str(result.get("stopReason")), "end_turn"))
         elif running.cancelled:
-            # hermes says so while it still works, and takes the next prompt for one to be queued: the process is let
-            # go, and its session is not relied on.
+            # hermes replies this while it is still working, and would queue the next input. So abandon the process and
+            # don't trust its session.
             self.finish("cancelled", broken=True)
         else:
             self._fail(failure)
         self.send_next()
 
     def _fail(self, failure: jsonrpc.Failure) -> None:
-        fault = prompt_fault(failure)
+        fault = turn_fault(failure)
         self.finish(
             "failed",
             fault.code,
@@ -129,12 +130,12 @@ class Turns:
         retry_after_s: float | None = None,
         retry_at: float | None = None,
     ) -> None:
-        """`broken`: nobody knows what the process does now, and what its session holds."""
+        """End the turn. `broken`: the state of the process and of its session is unknown."""
         state, running = self._state, self._state.running
         if running is None:
             return
         self._asking.withdraw_all()
-        # What these still say belongs to no turn: a command that codex left running speaks up in the next one.
+        # Late output of these belongs to no turn: a command that codex left running may report in the next one.
         left = [tool_id for tool_id, tool in running.tools.items() if tool.open]
         state.stale_tools = (state.stale_tools + left)[-STALE_TOOLS_MAX:]
         for event in tools.close(running):
@@ -158,22 +159,23 @@ class Turns:
         )
 
     def _unsure(self, running: Running) -> bool:
-        """Whether a cancelled turn may be missing in the agent's own session, or spoil it."""
-        # Before their first sign codex, copilot and qwen may not have taken the message yet, and hermes joins it with
+        """Return whether a cancelled turn may be missing from the agent's native session, or corrupt it."""
+        # Before their first output, codex, copilot and qwen may not have read the message yet, and hermes joins it with
         # the next one, so that its model would do what was cancelled.
         unseen = running.warned_only and not running.tools
-        # One that nobody cancelled and that asked for nothing was cut off: qwen says so while it is being killed.
+        # A turn that was not cancelled by us, and had no prompt answered, was cut off: qwen reports "cancelled" while
+        # it is being killed.
         cut_off = not running.cancelled and not running.answered
         return unseen or cut_off or self._state.agent_name in FORGET_CANCELLED
 
     def said(self, chunk: Chunk) -> None:
-        """A piece of text or of thought."""
+        """Handle a piece of text or thinking."""
         running = self._state.running
         if running is None:
             return
         found = jsonrpc.read(chunk.content, _text)
         text = found.text if found is not None else content.block_text(jsonrpc.value(chunk.content))
-        # Without what agents add it is most of what comes, and is not read further.
+        # Most pieces have no _meta, so they need no further decoding.
         meta = jsonrpc.value(chunk.meta) if chunk.meta else None
         parent = tools.parent_of(meta)
         if parent is not None:
@@ -184,15 +186,15 @@ class Turns:
             self.go_on(running, chunk.kind, chunk.message_id, text)
             self._out.say(chunk.kind == THOUGHT, running.turn, running.block, text)
         elif (shown := content.block_image(jsonrpc.value(chunk.content), running.turn)) is not None:
-            # What is said after a picture is something new.
+            # Text after an image starts a new block.
             running.block_kind, running.warned_only = "image", False
             self._out.emit(shown)
         else:
-            # qwen ends with an empty piece that carries the turn's usage.
+            # qwen ends with an empty piece that has the turn's usage.
             self._use(running, content.token_figures(meta.get("usage") if isinstance(meta, dict) else None))
 
     def go_on(self, running: Running, kind: str, message_id: str | int | None, text: str) -> bool:
-        """Find the block that a piece of text or of thought belongs to; whether that changes what is remembered."""
+        """Find the block that a piece of text or thinking belongs to. Returns whether that changes the stored state."""
         is_new = kind != running.block_kind or message_id != running.block_message
         if is_new:
             running.block += 1
@@ -217,7 +219,7 @@ class Turns:
             self._out.emit(Plan(turn=running.turn, entries=content.plan_entries(update)))
 
     def used(self, update: dict[str, Any]) -> None:
-        """A usage_update: how full the context is, and what the agent's session has cost so far."""
+        """Handle a usage_update: how full the context is, and the cost of the agent's session so far."""
         state, running = self._state, self._state.running
         figures: dict[str, Any] = {}
         for name, key in (("context_used", "used"), ("context_size", "size")):
@@ -226,7 +228,7 @@ class Turns:
                 figures[name] = count
         total = content.cost_usd(update)
         if total is not None:
-            # The agent counts for its whole session, our event for the turn.
+            # The agent reports the total of its session; our event has the cost of the turn.
             if running is not None and running.cost_before_usd is not None:
                 figures["cost_usd"] = max(0.0, total - running.cost_before_usd)
             state.cost_usd = total

@@ -1,13 +1,13 @@
-"""What the agent asks of people, permissions and questions: shown, answered, withdrawn.
+"""Permission requests and questions of the agent: showing, answering and withdrawing them.
 
-Above: the conversation; turns, which end with nothing open. Below: tools.py and the outbox. Each request is answered
-once, or not at all if the agent has taken it back.
+Above: the conversation; turns, which withdraw open prompts at their end. Below: tools.py and the outbox. Each request
+is answered once, or not at all if the agent has cancelled it.
 """
 
 from typing import Any
 
 from perdure.core.events import Choice, PendingPrompt, PromptOption, Question
-from perdure.drivers.base import AnswerPrompt, PromptWithdrawn
+from perdure.drivers.base import PromptWithdrawn, SendAnswer
 from perdure.drivers.claude import tools, wire
 from perdure.drivers.claude.outbox import Outbox
 from perdure.drivers.claude.state import Asked, Running, State
@@ -17,7 +17,7 @@ DENIED = "The person does not allow this."
 UNANSWERED = "The person does not want to answer."
 
 _TITLES = {
-    "ExitPlanMode": "The agent has made a plan and asks to begin",
+    "ExitPlanMode": "The agent has a plan and asks to start",
     "EnterPlanMode": "The agent asks to plan first",
 }
 _MODES = {"acceptEdits": "all edits in this session", "bypassPermissions": "everything in this session"}
@@ -58,8 +58,8 @@ class Asking:
             prompt.always, prompt.covers = _words(asked.always), _covered(asked.always)
         self._ask(asked, prompt)
 
-    def answer(self, order: AnswerPrompt) -> bool:
-        """Tell the agent; whether that leaves an interrupt to be sent."""
+    def answer(self, order: SendAnswer) -> bool:
+        """Send an answer to the agent. Returns whether an interrupt must be sent too."""
         asked, answer = self._state.asked.get(order.prompt_id), order.answer
         if asked is None:
             return False
@@ -90,14 +90,14 @@ class Asking:
         return interrupt and "interrupt" not in response
 
     def withdrawn(self, request_id: str) -> bool:
-        """The agent takes a request back; whether it was open."""
+        """Handle a request that the agent cancels. Returns whether it was open."""
         open_ids = [prompt_id for prompt_id, asked in self._state.asked.items() if asked.request_id == request_id]
         for prompt_id in open_ids:
             self._withdraw(prompt_id)
         return bool(open_ids)
 
     def withdraw_all(self) -> None:
-        """The turn is over or interrupted: the agent takes back what it asked, and needs no answer."""
+        """Withdraw all prompts at the end of a turn or after an interrupt. The agent needs no answer."""
         for prompt_id in list(self._state.asked):
             self._withdraw(prompt_id)
 
@@ -123,10 +123,10 @@ def _options(always: list[dict[str, Any]]) -> list[PromptOption]:
 
 
 def _always(request: dict[str, Any]) -> list[dict[str, Any]]:
-    """The agent's suggestions, made to last as long as its session.
+    """Return the agent's suggestions for "always", limited to its session.
 
-    Rules are suggested for the project's settings file, which is a person's to change. A change of mode allows much
-    more than what was asked, so it is taken only where nothing narrower is suggested.
+    The agent suggests rules for the project's settings file, which only people should change. A change of mode allows
+    much more than the request, so it is used only if nothing narrower is suggested.
     """
     suggestions = wire.items(request, "permission_suggestions")
     rules = [
@@ -140,7 +140,7 @@ def _always(request: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _words(always: list[dict[str, Any]]) -> list[str]:
-    """Rules as the agent's settings and command line write them."""
+    """Return rules in the syntax of the agent's settings and command line."""
     found = []
     for addition in always:
         for rule in wire.items(addition, "rules") if addition.get("type") == "addRules" else []:
@@ -151,7 +151,7 @@ def _words(always: list[dict[str, Any]]) -> list[str]:
 
 
 def _covered(always: list[dict[str, Any]]) -> list[str]:
-    """All that they allow, for people: rules, and what is no rule, such as directories and a mode."""
+    """Return everything that they allow, for people: rules, directories and a mode."""
     found = _words(always)
     for addition in always:
         mode, places = wire.string(addition, "mode"), addition.get("directories")
@@ -180,7 +180,7 @@ def _questions(given: Any) -> list[Question]:
 
 
 def _answers(asked: Asked, answers: dict[str, Any]) -> dict[str, str]:
-    """By the words of each question, as the agent wants them; several choices are one string."""
+    """Return answers by question text, as the agent expects them. Several choices become one string."""
     found: dict[str, str] = {}
     for question_id, value in answers.items():
         question = asked.questions.get(question_id)

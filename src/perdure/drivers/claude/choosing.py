@@ -1,7 +1,7 @@
-"""Model and mode: asked for, confirmed, refused, changed by the agent itself.
+"""Model and mode: requesting them, and handling confirmations, refusals and changes by the agent.
 
-Above: the conversation and the opening. Below: launching.py (which modes there are) and the outbox. The agent says yes
-to any model and to any mode, also to those that don't exist: so what is asked for is checked here.
+Above: the conversation and the handshake. Below: launching.py (the list of modes) and the outbox. The agent accepts any
+model and mode, even ones that don't exist, so values are checked here.
 """
 
 from typing import Any
@@ -20,7 +20,7 @@ class Choosing:
         self._out = out
 
     def set(self, config_id: str, value: Any) -> None:
-        """Ask for a value; before there is a session, remember the wish."""
+        """Request a value. Before the session is open, keep the request for later."""
         state = self._state
         if state.phase != "open":
             state.wanted.append((config_id, value))
@@ -29,14 +29,14 @@ class Choosing:
         elif config_id == "mode" and isinstance(value, str) and value in launching.modes(state.order):
             self._out.request("set_permission_mode", config_id, value, mode=value)
         elif config_id == "mode" and value == launching.SKIPS:
-            self._refuse(config_id, value, "permissions are skipped only where the project's settings say so")
+            self._refuse(config_id, value, "skipping permissions must be enabled in the project's settings")
         elif config_id in ("model", "mode"):
             self._refuse(config_id, value, "the agent doesn't know this value")
         else:
             self._refuse(config_id, value, "the agent has no such setting")
 
     def set_wanted(self) -> None:
-        """The session is open: ask for all that was wished for meanwhile."""
+        """Request the stored settings. The session is open now."""
         state = self._state
         wanted, state.wanted = state.wanted, []
         order = state.order
@@ -55,25 +55,25 @@ class Choosing:
             self._state.model_set = True
             self._tell("model", sent.value)
         else:
-            # Told even if it is the mode already: somebody waits for the answer.
+            # Report it even if the mode is unchanged, because a client waits for the answer.
             self._state.mode = wire.string(response, "mode") or sent.value
             self._tell("mode", self._state.mode)
 
     def mode_is(self, mode: Any) -> None:
-        """The agent says its mode, of which it does often."""
+        """Handle a mode that the agent reports, which it does often."""
         if isinstance(mode, str) and mode and mode != self._state.mode:
             self._state.mode = mode
             self._tell("mode", mode)
 
     def began(self, init: dict[str, Any]) -> None:
-        """The first line of each turn names model and mode."""
+        """Handle the first line of a turn, which has the model and mode."""
         state, order = self._state, self._state.order
         self.mode_is(wire.string(init, "permissionMode"))
         model, before, was_set = wire.string(init, "model"), state.model, state.model_set
         if not model or model == before:
             return
         state.model, state.model_set = model, False
-        # Named even if nobody chose it: a resumed session that is not told its model falls back to a smaller one.
+        # Report the model even if no one chose it: a session resumed without a model falls back to a smaller one.
         chosen = before is None and order is not None and order.model is not None
         if not chosen and not was_set:
             self._tell("model", model)

@@ -1,7 +1,7 @@
-"""What is inside the messages: a prompt's blocks, a result's figures, a plan's entries, texts.
+"""Conversion of message content: blocks of an input, usage numbers, entries of plans, text.
 
-Above: turns.py, working.py and asking.py. Below: core events. Functions from values to values; whatever doesn't have
-its usual shape is left out, since versions differ.
+Above: turns.py, working.py and asking.py. Below: core events. Pure functions. Values with an unexpected type are left
+out, because versions differ.
 """
 
 import re
@@ -9,27 +9,27 @@ from typing import Any
 
 from perdure.core.events import Image, PlanEntry
 from perdure.core.images import IMAGES_MAX, KINDS, image
-from perdure.drivers.base import SendPrompt
+from perdure.drivers.base import SendInput
 from perdure.drivers.claude import wire
 
 NO_COMMAND = "(This is a message and not a command.)\n"
 LEAVES_THE_SESSION = ("clear", "reset", "new", "resume", "continue", "branch", "fork", "rewind", "exit", "quit")
-"""Commands after which the agent's session is not the one that is kept here."""
+"""Commands that would switch the agent to a session that Perdure does not know."""
 
 _COMMAND = re.compile(r"/(\S*)")
 
 
 def slash_command(text: str) -> str | None:
-    """The name of the command that the agent would take this text for."""
+    """Return the name of the command if the agent would read this text as one."""
     found = _COMMAND.match(text.lstrip())
     return found.group(1) if found is not None else None
 
 
-def prompt(order: SendPrompt, commands: list[str]) -> str | list[dict[str, Any]]:
-    """The content of a user message; empty if there is nothing to send.
+def input_content(order: SendInput, commands: list[str]) -> str | list[dict[str, Any]]:
+    """Return the content of a user message; empty if there is nothing to send.
 
-    Only commands that the agent lists are left to it. Any other text that begins with a slash ("/etc is full") would
-    be answered with "Unknown command" and never reach the model.
+    Only commands that the agent lists are sent as they are. It would answer any other text that starts with a slash
+    ("/etc is full") with "Unknown command", without asking the model.
     """
     text, images = order.text, []
     mentions = []
@@ -51,7 +51,7 @@ def prompt(order: SendPrompt, commands: list[str]) -> str | list[dict[str, Any]]
 
 
 def figures(result: dict[str, Any]) -> dict[str, int]:
-    """The tokens of a turn, and how large the context may be."""
+    """Return the token counts of a turn, and the size of the context window."""
     usage, found = wire.part(result, "usage"), dict[str, int]()
     for ours, theirs in (
         ("input_tokens", "input_tokens"),
@@ -71,7 +71,7 @@ def figures(result: dict[str, Any]) -> dict[str, int]:
 
 
 def cost_usd(models: Any) -> float | None:
-    """The sum over the models that were used."""
+    """Return the sum over the models that were used."""
     if not isinstance(models, dict):
         return None
     costs = [wire.amount(model.get("costUSD")) for model in models.values() if isinstance(model, dict)]
@@ -79,7 +79,7 @@ def cost_usd(models: Any) -> float | None:
 
 
 def context_used(usage: Any) -> int | None:
-    """How much of the context one call to the model began with."""
+    """Return the context size at the start of one model call."""
     keys = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
     counts = [wire.whole(usage.get(key)) for key in keys] if isinstance(usage, dict) else []
     known = [count for count in counts if count is not None]
@@ -99,7 +99,7 @@ def plan_entries(given: Any) -> list[PlanEntry]:
 
 
 def text_of(content: Any) -> str:
-    """The text of a string or of blocks; what can't be shown as text is named."""
+    """Return the text of a string or of blocks, with placeholders for what can't be shown as text."""
     if isinstance(content, str):
         return content
     texts = []
@@ -113,7 +113,7 @@ def text_of(content: Any) -> str:
 
 
 def images(content: Any, turn: int, tool_id: str) -> list[Image]:
-    """The pictures that a tool gave."""
+    """Return the images in a tool result."""
     found: list[Image] = []
     for block in content if isinstance(content, list) else []:
         source = wire.part(block, "source") if wire.string(block, "type") == "image" else {}
@@ -124,7 +124,7 @@ def images(content: Any, turn: int, tool_id: str) -> list[Image]:
 
 
 def commands(response: dict[str, Any]) -> list[dict[str, Any]]:
-    """The slash commands that the agent offers, without those that would leave the session."""
+    """Return the agent's slash commands, without those that would leave the session."""
     return [
         {"name": wire.string(item, "name"), "description": wire.string(item, "description")}
         for item in wire.items(response, "commands")

@@ -1,19 +1,19 @@
-"""One launch of `claude`: orders and lines in, and the part of the protocol that each is for.
+"""One launch of `claude`: dispatches orders and lines to the parts of the protocol.
 
-Above: the runner. Below: opening, turns, speaking, working, asking, choosing. It never raises, whatever the agent
-sends: what can't be read is counted and reported once.
+Above: the runner. Below: handshake, turns, speaking, working, asking, choosing. It never raises, whatever the agent
+sends: unreadable messages are counted, and reported once.
 """
 
 from collections.abc import Sequence
 from typing import Any
 
 from perdure.drivers.base import (
-    AnswerPrompt,
     CancelTurn,
     CloseSession,
     Order,
-    SendPrompt,
-    SetConfig,
+    SendAnswer,
+    SendConfig,
+    SendInput,
     StartSession,
     Step,
 )
@@ -21,7 +21,7 @@ from perdure.drivers.claude import content, faults, wire
 from perdure.drivers.claude import state as memory
 from perdure.drivers.claude.asking import Asking
 from perdure.drivers.claude.choosing import REQUESTS, Choosing
-from perdure.drivers.claude.opening import Opening
+from perdure.drivers.claude.handshake import Handshake
 from perdure.drivers.claude.outbox import Outbox
 from perdure.drivers.claude.speaking import Speaking
 from perdure.drivers.claude.state import State
@@ -30,7 +30,7 @@ from perdure.drivers.claude.working import Working
 from perdure.drivers.outbox import RAW_MAX_CHARS, TOO_MUCH
 
 RECEIPTS = "msg_lifecycle_v1"
-"""A capability: the agent says what becomes of each message that has a uuid."""
+"""A capability: the agent reports the lifecycle of each message that has a uuid."""
 
 _QUIET = (
     "auth_status",
@@ -40,7 +40,7 @@ _QUIET = (
     "tool_progress",
     "tool_use_summary",
 )
-"""Lines that are known and say nothing that is needed."""
+"""Known line types that are not needed."""
 
 _QUIET_NOTES = (
     "background_tasks_changed",
@@ -50,7 +50,7 @@ _QUIET_NOTES = (
     "task_updated",
     "thinking_tokens",
 )
-"""The same for lines of type `system`, by their subtype."""
+"""Known subtypes of `system` lines that are not needed."""
 
 
 class ClaudeConversation:
@@ -62,13 +62,13 @@ class ClaudeConversation:
         self._asking = Asking(state, self._out, self._working)
         self._choosing = Choosing(state, self._out)
         self._turns = Turns(state, self._out, self._speaking, self._working, self._asking)
-        self._opening = Opening(state, self._out, self._choosing, self._turns)
+        self._handshake = Handshake(state, self._out, self._choosing, self._turns)
 
     def dump(self) -> bytes:
         return memory.dump(self._state)
 
     @property
-    def prompt_bytes(self) -> int | None:
+    def input_bytes(self) -> int | None:
         running = self._state.running
         return running.input_bytes if running is not None else None
 
@@ -80,16 +80,16 @@ class ClaudeConversation:
     def perform(self, order: Order) -> Step:
         match order:
             case StartSession():
-                self._opening.start(order)
-            case SendPrompt():
+                self._handshake.start(order)
+            case SendInput():
                 self._state.held.append(order)
                 self._turns.send_next()
             case CancelTurn():
                 self._turns.cancel(order.turn)
-            case AnswerPrompt():
+            case SendAnswer():
                 if self._asking.answer(order):
                     self._turns.interrupt()
-            case SetConfig():
+            case SendConfig():
                 self._choosing.set(order.config_id, order.value)
             case CloseSession():
                 self._turns.interrupt()
@@ -133,7 +133,7 @@ class ClaudeConversation:
 
     def _plain(self, text: str) -> None:
         if self._state.phase == "initializing" and faults.is_start_failure(text):
-            self._opening.refused(text.strip())
+            self._handshake.refused(text.strip())
         else:
             self._out.strange("line", text, "not a JSON object")
 
@@ -146,7 +146,7 @@ class ClaudeConversation:
                 if self._state.running is not None and message.get("isReplay") is not True:
                     self._working.came_back(self._state.running, message)
             case "result":
-                if not self._opening.overtaken(message):
+                if not self._handshake.overtaken(message):
                     self._turns.ended(message)
             case "system":
                 self._noted(wire.string(message, "subtype"), message, line)
@@ -163,17 +163,17 @@ class ClaudeConversation:
             case "stream_event":
                 self._mended(message, line)
             case _ if kind not in _QUIET:
-                self._out.strange(f"type {kind}", _raw(line), "a line of unknown type")
+                self._out.strange(f"type {kind}", _raw(line), "an unknown type of line")
 
     def _said(self, message: dict[str, Any]) -> None:
-        # What a sub-agent says between turns belongs to none: only the agent itself begins one.
+        # Text of a sub-agent between turns belongs to no turn: only the agent itself starts one.
         sub_agent = wire.string(message, "parent_tool_use_id")
         running = self._state.running if sub_agent else self._turns.speaking()
         if running is not None:
             self._working.said(running, message)
 
     def _mended(self, message: dict[str, Any], line: bytes) -> None:
-        """A piece with half an emoji in it, which the quick look refuses."""
+        """Handle a piece with a lone surrogate, which the fast decoder rejects."""
         event = wire.part(message, "event")
         delta, index = wire.part(event, "delta"), wire.whole(event.get("index"))
         if message.get("parent_tool_use_id") is None:
@@ -183,14 +183,14 @@ class ClaudeConversation:
             self._streamed(wire.StreamEvent(wire.string(event, "type"), -1 if index is None else index, said), line)
 
     def _limited(self, info: dict[str, Any]) -> None:
-        """How much of an allowance is left. Only one that is used up says when the session can go on."""
+        """Handle a rate limit report. Only an exhausted limit matters: it says when the session can continue."""
         if wire.string(info, "status") == "rejected":
-            self._state.limit_resets_at = faults.epoch_s(info.get("resetsAt")) or self._state.limit_resets_at
+            self._state.limit_resets_at = faults.unix_time_s(info.get("resetsAt")) or self._state.limit_resets_at
 
     def _noted(self, subtype: str, message: dict[str, Any], line: bytes) -> None:
         match subtype:
             case "init":
-                self._opening.named(message)
+                self._handshake.named(message)
                 self._choosing.began(message)
                 capabilities = message.get("capabilities")
                 self._state.receipts = isinstance(capabilities, list) and RECEIPTS in capabilities
@@ -221,10 +221,10 @@ class ClaudeConversation:
             case "compact_boundary":
                 sizes = wire.part(message, "compact_metadata")
                 before, after = wire.whole(sizes.get("pre_tokens")), wire.whole(sizes.get("post_tokens"))
-                self._out.tell("compacted", f"The agent shortened its memory from {before} to {after} tokens.")
+                self._out.tell("compacted", f"The agent compacted its context from {before} to {after} tokens.")
             case _ if subtype not in _QUIET_NOTES:
-                # Each version adds some, so that a new one is no news.
-                self._out.strange(f"system {subtype}", _raw(line), "a note of unknown kind", quiet=True)
+                # Each version adds some, so don't show new ones to people.
+                self._out.strange(f"system {subtype}", _raw(line), "an unknown system message", quiet=True)
 
     def _retrying(self, message: dict[str, Any]) -> None:
         status, delay_ms = wire.whole(message.get("error_status")), wire.whole(message.get("retry_delay_ms"))
@@ -232,8 +232,8 @@ class ClaudeConversation:
         reason = " ".join(
             str(part) for part in (wire.string(message, "error") or "an error", status) if part is not None
         )
-        when = f"Attempt {attempt} of {most} follows in {(delay_ms or 0) / 1000:.1f} s."
-        self._out.tell("api_retry", f"The model's API answered with {reason}. {when}")
+        when = f"Retry {attempt} of {most} in {(delay_ms or 0) / 1000:.1f} s."
+        self._out.tell("api_retry", f"The model's API returned {reason}. {when}")
 
     def _replied(self, response: dict[str, Any]) -> None:
         sent = self._state.sent.pop(wire.string(response, "request_id"), None)
@@ -243,7 +243,7 @@ class ClaudeConversation:
         failed = response.get("subtype") != "success"
         error = (wire.string(response, "error") or "the agent gave no reason") if failed else None
         if sent.subtype == "initialize":
-            self._opening.initialized(wire.part(response, "response"), error)
+            self._handshake.initialized(wire.part(response, "response"), error)
         elif sent.subtype in REQUESTS:
             self._choosing.replied(sent, wire.part(response, "response"), error)
 
@@ -252,10 +252,10 @@ class ClaudeConversation:
         if not request_id:
             self._out.strange("request", _raw(line), "a request without an id")
         elif subtype != "can_use_tool":
-            self._out.strange(f"request {subtype}", _raw(line), "a request of unknown kind", quiet=True)
+            self._out.strange(f"request {subtype}", _raw(line), "an unknown request", quiet=True)
             self._out.refuse(request_id, f"Unsupported control request subtype: {subtype}")
         elif not any(asked.request_id == request_id for asked in self._state.asked.values()):
-            # Also a sub-agent that works on between turns may have to ask, and people are asked in turns only.
+            # A sub-agent may also ask between turns, but prompts belong to turns. So this starts one if needed.
             running = self._turns.speaking()
             if running is None:
                 self._out.refuse(request_id, "There is nobody to ask yet.")

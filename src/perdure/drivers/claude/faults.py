@@ -1,7 +1,7 @@
-"""What the end of a turn means: done, cancelled, refused or failed, and whether the native session is lost with it.
+"""Classification of the end of a turn: done, cancelled, refused or failed, and whether the native session is lost too.
 
-Above: turns.py and opening.py. Below: nothing. `is_error` decides and never the subtype, which says "success" of many a
-failure. The reasons have no codes of their own, only sentences: the patterns below are such sentences.
+Above: turns.py and handshake.py. Below: nothing. `is_error` decides, never the subtype, which is "success" for many
+failures. The reasons have no codes, only sentences, which the patterns below match.
 """
 
 import re
@@ -19,7 +19,7 @@ _TOO_LONG = re.compile(
     r"|too many (input )?tokens",
     re.IGNORECASE,
 )
-"""The native history no longer fits the model, and will not fit next time."""
+"""The native history no longer fits the model's context, and won't fit next time either."""
 
 _CORRUPT = re.compile(
     r"tool_use\W{1,3}(ids?|blocks?) (were|was|found|must|without)"
@@ -31,7 +31,7 @@ _CORRUPT = re.compile(
     r"|image .{0,20}exceeds",
     re.IGNORECASE,
 )
-"""The provider refuses the history itself: every later turn would fail the same way."""
+"""The provider rejects the history itself. Every later turn would fail the same way."""
 
 _LIMIT = re.compile(
     r"usage limit reached"
@@ -57,7 +57,7 @@ _CODES = {
 
 
 OUTSIDE = ("needs_login", "billing", "rate_limited", "usage_limit", "api_unavailable")
-"""Failures that lie in the model's API alone: the agent keeps the message, and its session is as good as before."""
+"""Failures of the model's API only. The agent keeps the message, and its session stays intact."""
 
 
 class Verdict(NamedTuple):
@@ -68,7 +68,7 @@ class Verdict(NamedTuple):
 
 
 def verdict(result: dict[str, Any], cancelled: bool, fault: str) -> Verdict:
-    """How the turn of this `result` ended. `fault` is the kind of error that its last message named."""
+    """Return how the turn of this `result` ended. `fault` is the kind of error in its last message."""
     failed = result.get("is_error") is True
     if wire.string(result, "terminal_reason").startswith("aborted") or (failed and cancelled):
         return Verdict("cancelled")
@@ -101,7 +101,7 @@ def _with_advice(text: str) -> str:
 
 
 def sentence(result: dict[str, Any]) -> str:
-    """What people are shown of a failure."""
+    """Return the text of a failure to show to people."""
     errors = result.get("errors")
     first = errors[0] if isinstance(errors, list) and errors else None
     text = first if isinstance(first, str) and first else wire.string(result, "result")
@@ -109,7 +109,7 @@ def sentence(result: dict[str, Any]) -> str:
 
 
 def start_failure(text: str) -> tuple[str, bool]:
-    """A code for a process that opened no session, and whether it is only that the old one is gone."""
+    """Return an error code for a process that opened no session, and whether the only reason is a lost session."""
     if _GONE.search(text):
         return "session_lost", True
     if _IN_USE.search(text):
@@ -118,23 +118,23 @@ def start_failure(text: str) -> tuple[str, bool]:
 
 
 def is_start_failure(line: str) -> bool:
-    """Whether plain text instead of the protocol says that there will be no session."""
+    """Return whether a line of plain text, outside the protocol, says that there will be no session."""
     return _GONE.search(line) is not None or _IN_USE.search(line) is not None
 
 
 def resets_at(text: str) -> int | None:
-    """The moment at which a used-up allowance comes back, if the sentence holds it, in seconds since 1970."""
+    """Return the time at which an exhausted quota resets, in seconds since 1970, if the sentence has it."""
     found = _RESETS_AT.search(text)
-    return epoch_s(int(found.group(1))) if found is not None else None
+    return unix_time_s(int(found.group(1))) if found is not None else None
 
 
-def epoch_s(value: Any) -> int | None:
-    """Seconds since 1970, also from milliseconds; None if it can't be a date of our time."""
+def unix_time_s(value: Any) -> int | None:
+    """Return seconds since 1970, also from milliseconds; None if the date is implausible."""
     count = wire.whole(value)
     if count is not None and count > 10**11:
         count //= 1000
     return count if count is not None and 10**9 <= count < 10**11 // 4 else None
 
 
-def moment(epoch: int) -> str:
-    return datetime.fromtimestamp(epoch, UTC).isoformat().replace("+00:00", "Z")
+def moment(unix_s: int) -> str:
+    return datetime.fromtimestamp(unix_s, UTC).isoformat().replace("+00:00", "Z")

@@ -1,7 +1,7 @@
-"""The command line of `claude`: the same flags in the same order every time, so that its prompt cache goes on holding.
+"""The command line of `claude`. Flags and their order are always the same, so that its prompt cache stays valid.
 
-Above: the driver; opening.py, which must know the session's id before the agent says it. Below: nothing. Values that a
-person chose are checked here: what is not a known mode, or looks like a flag, is not passed on.
+Above: the driver; handshake.py, which needs the session id before the agent reports it. Below: nothing. Values chosen
+by users are checked here: unknown modes, and values that look like a flag, are not passed on.
 """
 
 import json
@@ -9,20 +9,20 @@ import re
 import uuid
 from typing import Any
 
-from perdure.drivers.base import LAUNCH_FOLDER, Command, StartSession
+from perdure.drivers.base import LAUNCH_FOLDER, LaunchCommand, StartSession
 
 MODES = {
     "default": "Ask before acting",
     "acceptEdits": "Accept edits",
     "plan": "Plan only",
-    "auto": "Decide by itself",
-    "dontAsk": "Refuse what is not allowed already",
+    "auto": "Decide automatically",
+    "dontAsk": "Deny what is not already allowed",
     "bypassPermissions": "Allow everything",
 }
 MODEL_PREFIX = "claude-"
-"""The agent lists only some of its models: other names with this in them may be good too."""
+"""The agent lists only some of its models. Other names that contain this may be valid too."""
 SKIPS = "bypassPermissions"
-"""The mode in which nobody is asked: only where a project says so."""
+"""The mode without permission requests. Allowed only if the project enables it."""
 
 _NAMES = uuid.UUID("6f1c2a52-7f0e-5c0b-9d55-2c1f4a8f3b60")
 _VALUE = re.compile(r"[A-Za-z0-9][\w.:/@\[\]-]*")
@@ -38,7 +38,7 @@ _FLAGS = [
     "--include-partial-messages",
     "--permission-prompt-tool",
     "stdio",
-    # Else each process takes a new picture of the repository into its system prompt, and no cache survives a resume.
+    # Otherwise each process puts the current git status into its system prompt, which invalidates the cache on resume.
     "--settings",
     '{"includeGitInstructions":false}',
 ]
@@ -47,18 +47,18 @@ _ENVIRONMENT = {
     "DISABLE_TELEMETRY": "1",
     "DISABLE_AUTOUPDATER": "1",
     "CLAUDE_CODE_EMIT_SESSION_STATE_EVENTS": "1",
-    # Even a wrong key is tried again ten times, for minutes. So it is half a minute.
+    # By default, even an invalid key is retried ten times, for minutes. With 6 retries it takes half a minute.
     "CLAUDE_CODE_MAX_RETRIES": "6",
 }
 
 
-def command(argv: list[str], order: StartSession, launch_id: str) -> Command:
-    # A project's own settings can hold hooks, and these run without asking anybody.
+def command(argv: list[str], order: StartSession, launch_id: str) -> LaunchCommand:
+    # A project's own settings can have hooks, which run without a permission request.
     trusted = order.options.get("trust_project_settings") is True
     line = [*argv, *_FLAGS, "--setting-sources", "user,project,local" if trusted else "user"]
     environment = dict(_ENVIRONMENT)
     if not trusted:
-        # Without its settings the directory's CLAUDE.md would not be read either; as an added directory it is.
+        # Without project settings, the directory's CLAUDE.md would be ignored too. Adding the directory includes it.
         line += ["--add-dir", order.workdir]
         environment["CLAUDE_CODE_ADDITIONAL_DIRECTORIES_CLAUDE_MD"] = "1"
     if is_value(order.model):
@@ -77,14 +77,14 @@ def command(argv: list[str], order: StartSession, launch_id: str) -> Command:
     servers = order.options.get("mcp_servers")
     if isinstance(servers, dict) and servers:
         configured = {name: _mcp_server(server) for name, server in servers.items()}
-        # Keys may stand in it, and a command line can be read by everybody on the machine.
+        # It may contain keys, and all users of the machine can read command lines.
         files[_MCP_FILE] = json.dumps({"mcpServers": configured})
         line += ["--mcp-config", LAUNCH_FOLDER + _MCP_FILE]
     extra = order.options.get("extra_args")
     line += [part for part in (extra if isinstance(extra, list) else []) if isinstance(part, str)]
     if order.options.get("agent_teams") is True:
         environment["CLAUDE_CODE_EXPERIMENTAL_AGENT_TEAMS"] = "1"
-    return Command(line, environment, files)
+    return LaunchCommand(line, environment, files)
 
 
 def _mcp_server(server: dict[str, Any]) -> dict[str, Any]:
@@ -96,28 +96,29 @@ def _mcp_server(server: dict[str, Any]) -> dict[str, Any]:
 
 
 def modes(order: StartSession | None) -> dict[str, str]:
-    """The modes that this session may be in, with their names."""
+    """Return the modes that this session may use, with their names."""
     skips = order is not None and order.options.get("skip_permissions") is True
     return MODES if skips else {mode: name for mode, name in MODES.items() if mode != SKIPS}
 
 
 def first_mode(order: StartSession) -> str | None:
-    """The mode to begin in: the one that was chosen, if it may be, else the one that the project says."""
+    """Return the initial mode: the chosen one if it is allowed, else the project's."""
     if order.mode in modes(order):
         return order.mode
     return SKIPS if SKIPS in modes(order) else None
 
 
 def session_id(launch_id: str) -> str:
-    """The id of the session that this launch makes, if it makes one."""
+    """Return the id of the session that this launch creates, if it creates one."""
     return str(uuid.uuid5(_NAMES, f"session {launch_id}"))
 
 
 def message_uuid(launch_id: str, message_id: str) -> str:
-    """The launch is part of it: a message with a uuid that its session holds already is taken for a repetition."""
+    """Return a uuid for a message. It depends on the launch, because the agent ignores a message whose uuid is already
+    in its session."""
     return str(uuid.uuid5(_NAMES, f"message {launch_id} {message_id}"))
 
 
 def is_value(text: Any) -> bool:
-    """Whether this can be the name of a model: not empty, and no flag."""
+    """Return whether this can be a model name: not empty, and not a flag."""
     return isinstance(text, str) and _VALUE.fullmatch(text) is not None

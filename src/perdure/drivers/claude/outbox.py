@@ -1,6 +1,6 @@
-"""Requests and answers of the control protocol, on top of what every driver's outbox does.
+"""Requests and answers of the control protocol, in addition to what every driver's outbox does.
 
-Above: the parts of the conversation. Below: wire.py. The numbers of requests are remembered in the state.
+Above: the parts of the conversation. Below: wire.py. Request ids are part of the stored state.
 """
 
 from typing import Any
@@ -17,12 +17,12 @@ class Outbox(outbox.Outbox):
         self._state = state
 
     def tell(self, code: str, message: str) -> None:
-        """Something that people should see and that is no part of the answer."""
+        """Show people something that is not part of the answer."""
         running = self._state.running
         self.emit(System(turn=running.turn if running is not None else None, code=code, message=message))
 
     def request(self, subtype: str, config_id: str = "", value: Any = None, **fields: Any) -> None:
-        """Ask the agent's process for something."""
+        """Send a control request to the agent."""
         state = self._state
         request_id = f"{state.launch_id}-r{state.next_id}"
         state.next_id += 1

@@ -1,8 +1,8 @@
-"""Text that comes twice, first in pieces and then whole, and must be shown once.
+"""Text that arrives twice, first in pieces and then whole, and must be shown once.
 
-Above: the conversation. Below: turns (who is speaking) and the outbox. The pieces of a block are shown as they come;
-of the whole only what they lacked. A whole block has no index, so it is taken for the first of its kind that is still
-incomplete. What was shown stays shown: if the agent throws a half message away and begins again, that is told.
+Above: the conversation. Below: the outbox. The pieces of a block are shown as they arrive; of the whole block, only
+what the pieces lacked. A whole block has no index, so it is matched with the first incomplete block of its kind. Shown
+text is never removed: if the agent discards a partial message and starts over, people see a notice.
 """
 
 import zlib
@@ -39,7 +39,7 @@ class Speaking:
         self._out.say(thinking, running.turn, block.number, text)
 
     def message(self, running: Running, message_id: str) -> None:
-        """Another message begins, or is there whole: the pieces of the one before had their time."""
+        """Handle the start of another message, or a whole one. It ends the pieces of the previous message."""
         if message_id != running.message_id:
             self.drop(running)
             running.message_id = message_id
@@ -47,7 +47,7 @@ class Speaking:
     def whole(self, running: Running, message_id: str, thinking: bool, text: str) -> None:
         known = message_id == running.message_id
         waiting = [block for block in running.blocks.values() if block.thinking == thinking and not block.whole]
-        # Another message with the same beginning is the answer after a broken stream: it goes on where that stopped.
+        # Another message with the same beginning is the retry after a broken stream. Continue where that stopped.
         block = waiting[0] if waiting and (known or _begins_with(text, waiting[0])) else None
         if block is not None:
             block.whole = True
@@ -56,7 +56,7 @@ class Speaking:
         if block is None:
             rest = text
         elif len(text) < block.chars:
-            # Interrupted, or trimmed: all of it was shown.
+            # Interrupted or trimmed; all of it was already shown.
             rest = ""
         elif _begins_with(text, block):
             rest = text[block.chars :]
@@ -72,15 +72,13 @@ class Speaking:
             self._out.say(thinking, running.turn, block.number, rest)
 
     def drop(self, running: Running) -> None:
-        """Whatever is still incomplete will stay so."""
+        """Discard incomplete blocks, which will not be completed."""
         if not running.cancelled and any(not block.whole and not block.blank for block in running.blocks.values()):
             self._tell_dropped()
         running.blocks = {}
 
     def _tell_dropped(self) -> None:
-        self._out.tell(
-            "preview_dropped", "The agent lost the text before this while it was coming, and began it again."
-        )
+        self._out.tell("preview_dropped", "The agent discarded the text above before it was complete and started over.")
 
     def _new_block(self, running: Running, thinking: bool) -> Block:
         running.block += 1

@@ -1,7 +1,7 @@
-"""Everything that one conversation with `claude` remembers: the value behind `dump()`.
+"""The complete state of one conversation with `claude`, as stored by `dump()`.
 
-Above: the parts of the conversation change it. Below: nothing. It is stored with every batch of output, so it holds
-what the next line needs and no more: of shown text only its length and checksum, of finished tools only their names.
+Above: the parts of the conversation change it. Below: nothing. It is stored with every batch of output, so it has only
+what later lines need: only the length and checksum of shown text, and only the names of finished tools.
 """
 
 from typing import Any, Literal
@@ -9,15 +9,15 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
-from perdure.drivers.base import SendPrompt, StartSession
+from perdure.drivers.base import SendInput, StartSession
 
 Phase = Literal["unborn", "initializing", "open", "refused"]
 OWN_TURN = 0
-"""The turn of what the agent does that nobody asked for."""
+"""The turn number of work that the agent starts on its own."""
 
 
 class Sent(Struct, omit_defaults=True):
-    """A control request of ours that has no reply yet."""
+    """A control request that we sent and that has no reply yet."""
 
     subtype: str
     config_id: str = ""
@@ -25,19 +25,19 @@ class Sent(Struct, omit_defaults=True):
 
 
 class Asked(Struct, omit_defaults=True):
-    """A control request of the agent's that a person has to answer."""
+    """A control request from the agent that a person has to answer."""
 
     request_id: str
     input: Any = None
-    """Sent back unchanged, unless the person changes it: an allowance without it fails."""
+    """Sent back unchanged, unless the person changes it. The agent rejects an approval without it."""
     always: list[dict[str, Any]] = []
-    """The rules that "always" stands for."""
+    """The rules that "always" adds."""
     questions: dict[str, str] = {}
-    """The agent's own words for each question that was put."""
+    """The agent's text of each question, by question id."""
 
 
 class Block(Struct, omit_defaults=True):
-    """What was shown of a block, to know it again when it comes whole."""
+    """The shown part of a block, to recognize the block when it arrives whole."""
 
     thinking: bool
     number: int
@@ -46,45 +46,45 @@ class Block(Struct, omit_defaults=True):
     blank: bool = True
     whole: bool = False
     half: int = 0
-    """Half an emoji that the last piece ended with: it waits for the other half."""
+    """A high surrogate at the end of the last piece. It waits for its low surrogate."""
 
 
 class Tool(Struct, omit_defaults=True):
     name: str
     open: bool = True
     edit: Any = None
-    """What a sub-agent's edit was given, while it is open: its result does not say what it changed."""
+    """Input of a sub-agent's edit while it is open, because its result does not say what it changed."""
 
 
 class Running(Struct, omit_defaults=True):
-    """The prompt in flight, or what the agent does by itself (turn 0)."""
+    """The input in flight, or work that the agent started on its own (turn 0)."""
 
     turn: int
     input_bytes: int = 0
     cancelled: bool = False
     said: bool = False
-    """Some text of the answer was shown."""
+    """Whether any text of the answer was shown."""
     block: int = -1
     message_id: str = ""
     blocks: dict[int, Block] = {}
-    """Of the message that is streaming, by index."""
+    """Blocks of the streaming message, by index."""
     tools: dict[str, Tool] = {}
     judged: list[str] = []
-    """Tools whose permission a person or an event has already told of."""
+    """Tools with a permission request, or whose denial was already reported."""
     seen: list[str] = []
-    """The newest entries, by their uuid."""
+    """uuids of the newest entries."""
     fault: str = ""
     fault_text: str = ""
-    """An error that came as a message; it is the turn's end that says whether it counts."""
+    """An error that came as a message. The end of the turn decides whether it counts."""
     context_used: int | None = None
     uuid: str = ""
-    """The prompt's, as the agent knows it."""
+    """The uuid of the input."""
     unseen: bool = False
-    """The agent was given the prompt and has shown nothing of it."""
+    """Whether the input was sent but the agent has shown no reaction."""
     heard: bool = False
-    """The agent has said that it has the prompt."""
+    """Whether the agent has confirmed the input."""
     merged: dict[str, Any] | None = None
-    """The end of a turn of the agent's own, into which the prompt may have been taken."""
+    """The result of a turn that the agent started on its own and that may have absorbed the input."""
 
 
 class State(Struct, omit_defaults=True):
@@ -96,38 +96,38 @@ class State(Struct, omit_defaults=True):
     order: StartSession | None = None
     session_id: str | None = None
     named: bool = False
-    """The agent has said itself which session this is."""
+    """Whether the agent has reported its session id."""
     left: bool = False
-    """It left that session for another one, and no turn has ended since."""
+    """Whether it has left that session for another one, and no turn has ended since."""
     abilities: dict[str, Any] = {}
-    """What it told of itself: its version, its features, whether it is logged in."""
+    """What it has reported: its version, its features, whether it is logged in."""
     receipts: bool = False
-    """It says of each message when it has it."""
+    """Whether it confirms each message."""
     commands: list[str] = []
     models: list[str] = []
     model: str | None = None
-    """As the agent last named it."""
+    """The model that the agent last reported."""
     model_set: bool = False
     mode: str | None = None
     sent: dict[str, Sent] = {}
-    held: list[SendPrompt] = []
+    held: list[SendInput] = []
     wanted: list[tuple[str, Any]] = []
-    """Settings that were asked for before the session was open."""
+    """Settings requested before the session was open."""
     running: Running | None = None
     asked: dict[str, Asked] = {}
     tasks: dict[str, str] = {}
-    """What runs beside the conversation: task id to tool id."""
+    """Background tasks: task id to tool id."""
     tasks_told: int = 0
     notice: str = ""
-    """Why the agent may go on by itself."""
+    """Why the agent may start a turn on its own."""
     cost_usd: float = 0.0
-    """The process's running total."""
+    """Running total of the process."""
     limit_resets_at: int | None = None
     strange: dict[str, int] = {}
-    """What was not understood, counted by kind."""
+    """Number of messages that were not understood, by kind."""
 
 
-# JSON and not MessagePack: agents may send integers of any size.
+# JSON rather than MessagePack, because agents may send integers of any size.
 _encoder = msgspec.json.Encoder()
 _decoder: msgspec.json.Decoder[State] = msgspec.json.Decoder(State)
 

@@ -1,7 +1,7 @@
-"""How a tool call is told: its kind, its title, what its result says and what it changed.
+"""How to show a tool call: its kind, its title, the text of its result and what it changed.
 
-Above: working.py and asking.py. Below: nothing. Functions from values to values. The agent's tools are known by name;
-one that isn't (of an MCP server, or of a newer version) is shown with whatever its input names.
+Above: working.py and asking.py. Below: nothing. Pure functions. The agent's tools are known by name. An unknown tool
+(of an MCP server or a newer version) is shown with the subject in its input.
 """
 
 from typing import Any
@@ -40,7 +40,7 @@ def kind(name: str) -> str:
 
 
 def title(name: str, given: Any) -> str:
-    """One line for people: the tool, and what it is about."""
+    """Return one line for people: the tool and its subject."""
     for key in _SUBJECTS:
         subject = " ".join(wire.string(given, key).split())
         if subject:
@@ -52,13 +52,13 @@ def title(name: str, given: Any) -> str:
 def result_text(block: dict[str, Any], detail: Any) -> str | None:
     text = content.text_of(block.get("content"))
     if text and isinstance(detail, dict) and "agentId" in detail:
-        # A sub-agent's report; what the model sees also has notes on how to go on with it.
+        # A sub-agent's report. The model's version also has notes on how to continue it; leave them out.
         text = content.text_of(detail.get("content")) or text
     return text or (detail if isinstance(detail, str) and detail else None)
 
 
 def diff(detail: Any) -> list[dict[str, Any]] | None:
-    """What an edit changed: one entry per hunk, or the whole of a new file."""
+    """Return what an edit changed: one entry per hunk, or the whole of a new file."""
     path = wire.string(detail, "filePath")
     if not path:
         return None
@@ -71,14 +71,14 @@ def diff(detail: Any) -> list[dict[str, Any]] | None:
 
 
 def asked_change(name: str, given: Any, result: str | None) -> list[dict[str, Any]] | None:
-    """What an edit changed, told from what was asked for: of a sub-agent's the result has no more than its text."""
+    """Return what an edit changed, derived from its input: the result of a sub-agent's edit has only text."""
     if name == "Write" and not (result or "").startswith(_CREATED):
         return None
     return proposed_change(name, given)
 
 
 def proposed_change(name: str, given: Any) -> list[dict[str, Any]] | None:
-    """What an edit that waits for permission would change; of a file that is written, its whole new text."""
+    """Return what an edit that waits for permission would change. For a written file: its whole new text."""
     path = wire.string(given, "file_path")
     if name == "Write" and path:
         return [{"path": path, "old_text": None, "new_text": wire.string(given, "content")}]
@@ -92,7 +92,8 @@ def locations(detail: Any) -> list[dict[str, Any]] | None:
 
 
 def _exact(path: str, detail: dict[str, Any]) -> list[dict[str, Any]] | None:
-    """The change with its indentation: the agent's own patch has blanks for tabs. None if the files are not given."""
+    """Return the change with its exact indentation: the agent's patch replaces tabs with spaces. Returns None if the
+    message does not have the file's text."""
     old, new = detail.get("originalFile"), detail.get("content")
     if not isinstance(old, str) or len(old) > COMPARED_MAX_CHARS:
         return None
@@ -114,7 +115,7 @@ def _passage(path: str, edit: dict[str, Any]) -> dict[str, Any]:
 
 def _hunk(path: str, hunk: dict[str, Any]) -> dict[str, Any]:
     lines = [line for line in hunk["lines"] if isinstance(line, str)]
-    # A line that begins with a backslash says of the one before it that nothing ends it.
+    # A line that starts with a backslash means that the previous line has no newline.
     ends = ["" if after.startswith("\\") else "\n" for after in [*lines[1:], ""]]
     entry: dict[str, Any] = {
         "path": path,

@@ -1,13 +1,13 @@
-"""The prompt in flight, the turns that the agent begins by itself, and how each of them ends.
+"""The input in flight, turns that the agent starts on its own, and how each of them ends.
 
-Above: the conversation. Below: speaking, working, asking, content.py, faults.py, the outbox. One prompt at a time: two
-would be merged into one turn with one end. A turn ends with a `result` line, and not every such line is its own.
+Above: the conversation. Below: speaking, working, asking, content.py, faults.py, the outbox. One input at a time: the
+agent would merge two into one turn with one end. A turn ends with a `result` line, but not every such line is its own.
 """
 
 from typing import Any
 
 from perdure.core.events import Config, Usage
-from perdure.drivers.base import SendPrompt, TurnBegun, TurnFinished
+from perdure.drivers.base import SendInput, TurnBegun, TurnFinished
 from perdure.drivers.claude import content, faults, launching, wire
 from perdure.drivers.claude.asking import Asking
 from perdure.drivers.claude.outbox import Outbox
@@ -16,7 +16,7 @@ from perdure.drivers.claude.state import OWN_TURN, Running, State
 from perdure.drivers.claude.working import Working
 from perdure.drivers.sentences import said
 
-BY_ITSELF = "The agent goes on by itself."
+BY_ITSELF = "The agent continues on its own."
 
 _KEPT = (
     "is_error",
@@ -41,19 +41,19 @@ class Turns:
         self._asking = asking
 
     def send_next(self) -> None:
-        """Send the oldest prompt that waits, if the agent is free."""
+        """Send the oldest held input if the agent is idle."""
         state = self._state
         while state.held and state.phase == "open" and state.running is None:
             order = state.held.pop(0)
             command = content.slash_command(order.text)
-            said = content.prompt(order, state.commands)
+            said = content.input_content(order, state.commands)
             if command in content.LEAVES_THE_SESSION:
-                reason = (
-                    f"/{command} would leave the session that is kept here; send a message with fresh context instead"
-                )
+                reason = f"/{command} would leave this session; restart the context with your next message instead"
                 self._refuse(order, "command_refused", reason)
             elif command in state.commands and not isinstance(said, str):
-                self._refuse(order, "command_refused", f"/{command} is a command and takes no pictures; send it alone")
+                self._refuse(
+                    order, "command_refused", f"the command /{command} accepts no images; send it without them"
+                )
             elif not said:
                 self._refuse(order, "empty_prompt", "there is nothing to send")
             else:
@@ -71,7 +71,7 @@ class Turns:
                 state.running = Running(turn=order.turn, input_bytes=len(line), uuid=uuid, unseen=True)
 
     def speaking(self) -> Running | None:
-        """The turn that the agent's words belong to. With no prompt in flight it has begun one of its own."""
+        """Return the turn that the agent's output belongs to. Without an input in flight, this starts a new turn."""
         state = self._state
         if state.running is None and state.phase == "open":
             state.running = Running(turn=OWN_TURN)
@@ -83,12 +83,12 @@ class Turns:
         return state.running
 
     def begun(self) -> None:
-        """A line that comes before an answer, and after none."""
+        """Handle a line that only occurs before an answer, never after one."""
         if self._state.running is not None:
             self._state.running.unseen = False
 
     def cancel(self, turn: int) -> None:
-        """Interrupt the turn, also when its prompt still waits to be sent."""
+        """Interrupt the turn, even if its input has not been sent yet."""
         state = self._state
         for order in [order for order in state.held if order.turn == turn]:
             state.held.remove(order)
@@ -104,7 +104,7 @@ class Turns:
             self._asking.withdraw_all()
 
     def ended(self, result: dict[str, Any]) -> None:
-        """A `result` line."""
+        """Handle a `result` line."""
         running = self._state.running
         if running is None:
             self._out.count("result without a turn")
@@ -112,35 +112,36 @@ class Turns:
             return
         own = wire.string(wire.part(result, "origin"), "kind") == "task-notification"
         if own and running.turn != OWN_TURN:
-            # The agent had begun a turn of its own when the prompt reached it. The prompt's turn follows, unless the
-            # prompt was taken into this one: then nothing follows, and the agent is idle.
+            # The agent had started a turn on its own when the input reached it. The input's turn follows, unless the
+            # agent absorbed the input into this turn: then nothing follows, and the agent is idle.
             running.merged = {key: result[key] for key in _KEPT if key in result}
             return
         self.finish(running, result)
 
     def heard(self, uuid: str) -> None:
-        """The agent has a message."""
+        """Handle the agent's confirmation of a message."""
         running = self._state.running
         if running is not None and uuid and uuid == running.uuid:
             running.heard = True
             running.unseen = False
 
     def idle(self) -> None:
-        """The process says that it has nothing more to do."""
+        """Handle the agent's report that it is idle."""
         running = self._state.running
         if running is None:
             return
         if running.merged is not None and self._state.receipts and not running.heard:
-            # It became idle before the prompt, which is on its way, reached it. What it said was of its own turn.
+            # It became idle before the input reached it. Its output belonged to its own turn.
             running.merged, running.unseen = None, True
         elif running.merged is not None:
             self.finish(running, running.merged)
         elif running.turn == OWN_TURN and not self._state.asked:
-            # A background task that ended without another word: its question was all there was to the turn.
+            # A background task ended without further output. Its prompt was all there was in this turn.
             self.finish(running, {})
 
     def withdrawn(self, request_id: str) -> None:
-        """The agent takes a request back. If that was all there was to a turn of its own, nothing else will end it."""
+        """Handle a request that the agent cancels. If a turn that it started on its own had nothing else, end the turn,
+        because nothing else will."""
         running = self._state.running
         if not self._asking.withdrawn(request_id) or running is None or self._state.asked:
             return
@@ -175,8 +176,8 @@ class Turns:
         if any(figure for name, figure in figures.items() if name != "context_size"):
             self._out.emit(Usage(turn=running.turn, **figures))
         if state.leaves and state.tasks:
-            what = "Its background task ends" if len(state.tasks) == 1 else "Its background tasks end"
-            self._out.tell("background_ended", f"{what} with the turn, as each turn has a process of its own here.")
+            what = "The agent's background task ends" if len(state.tasks) == 1 else "The agent's background tasks end"
+            self._out.tell("background_ended", f"{what} with the turn, because each turn has its own process here.")
         self.tell_tasks()
         left, state.left, state.running = state.left, False, None
         self._out.emit(
@@ -197,7 +198,7 @@ class Turns:
         self.send_next()
 
     def tell_tasks(self) -> None:
-        """How much runs beside the conversation: a process with such tasks is not as idle as it looks."""
+        """Report the number of background tasks. A process that has some is not really idle."""
         state = self._state
         if len(state.tasks) != state.tasks_told:
             state.tasks_told = len(state.tasks)
@@ -205,30 +206,30 @@ class Turns:
             self._out.emit(Config(turn=turn, config_id="background_tasks", value=state.tasks_told))
 
     def denied(self, tool_id: str, name: str) -> None:
-        """A tool was refused with nobody being asked."""
+        """Report a tool that was denied without a permission request."""
         running = self._state.running
         if running is not None and tool_id not in running.judged:
             running.judged.append(tool_id)
-            self._out.tell("permission_denied", f"{name or 'A tool'} was not permitted, and nobody was asked.")
+            self._out.tell("permission_denied", f"{name or 'A tool'} was denied without asking.")
 
     def _tell_denials(self, result: dict[str, Any]) -> None:
         for denial in wire.items(result, "permission_denials"):
             self.denied(wire.string(denial, "tool_use_id"), wire.string(denial, "tool_name"))
 
     def _tell_limit(self, message: str, resets_at: int | None) -> str:
-        """Say when the allowance comes back, in a way that programs can read too."""
+        """Report when the quota resets, in a format that programs can read too."""
         if resets_at is None:
             self._out.tell("usage_limit", message)
             return message
         moment = faults.moment(resets_at)
-        self._out.tell("usage_limit", f"The usage limit is reached until {moment} ({resets_at}).")
+        self._out.tell("usage_limit", f"Usage limit reached. It resets at {moment} ({resets_at}).")
         return f"{message.split('|', maxsplit=1)[0]} (resets at {moment})"
 
     def _cost(self, result: dict[str, Any]) -> float | None:
-        """What was spent since the last result.
+        """Return the cost since the last result.
 
-        The total is of all turns of the process, and of some versions of all turns of the session, also those before a
-        resume; it may begin anew. These versions say the difference themselves.
+        The total covers all turns of the process. In some versions it covers all turns of the session, even those
+        before a resume, and it may restart from 0; these versions report the difference themselves.
         """
         total = wire.amount(result.get("total_cost_usd"))
         if total is None:
@@ -239,5 +240,5 @@ class Turns:
             since = total - before if total >= before else total
         return round(since, 10)
 
-    def _refuse(self, order: SendPrompt, code: str, reason: str) -> None:
+    def _refuse(self, order: SendInput, code: str, reason: str) -> None:
         self._out.emit(TurnFinished(order.turn, "failed", code, reason, sent=False, leaves=self._state.leaves))

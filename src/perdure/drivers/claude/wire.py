@@ -1,8 +1,8 @@
-"""Lines of stream-json: what is read of each at once, and how ours are made.
+"""Lines of stream-json: decoding the agent's lines and encoding ours.
 
-Above: the conversation and its parts. Below: jsonrpc.py for JSON from strangers. Nearly all lines are pieces of text,
-so these are read into a few fields; any other line becomes a dict. A broken line of ours would end the agent's process:
-each is made here, whole.
+Above: the conversation and its parts. Below: jsonrpc.py to parse untrusted JSON. Nearly all lines are pieces of text,
+so these are decoded into a few fields; any other line becomes a dict. An invalid line from us would end the agent's
+process, so all lines are encoded here.
 """
 
 import json
@@ -27,7 +27,7 @@ class StreamEvent(Struct):
 
 
 class StreamLine(Struct):
-    """A line, as far as it can be a piece of the answer."""
+    """A line, decoded only as far as needed for a piece of the answer."""
 
     type: str = ""
     event: StreamEvent | None = None
@@ -35,7 +35,7 @@ class StreamLine(Struct):
 
 
 class Awaited(Struct):
-    """Of a line that can't be read whole, what somebody waits for: the end of a turn, or a request to answer."""
+    """The essential parts of a line that is too large to decode: the end of a turn, or a request to answer."""
 
     type: Literal["result", "control_request"]
     subtype: str = ""
@@ -49,7 +49,7 @@ _stream_line: msgspec.json.Decoder[StreamLine] = msgspec.json.Decoder(StreamLine
 
 
 def stream_line(line: bytes) -> StreamLine | None:
-    """Only a quick look: None if the line has another shape, and then it is read with care."""
+    """Fast path for pieces of text. Returns None for other lines, which then need `message`."""
     try:
         return _stream_line.decode(line)
     except (ValueError, RecursionError):
@@ -62,18 +62,18 @@ def message(line: bytes) -> dict[str, Any] | None:
 
 
 def awaited(line: bytes) -> dict[str, Any] | None:
-    """What is needed of a line that has more parts, or deeper ones, than `message` reads."""
+    """Return the essential parts of a line that `message` rejects as too large or too deep."""
     found = jsonrpc.read(line, _awaited)
     return msgspec.to_builtins(found) if found is not None else None
 
 
 def torn_text(line: bytes) -> str:
-    """The text of a piece as it came, with the halves of emojis that `message` mends one by one."""
+    """Return the text of a piece with its lone surrogates, which `message` would replace."""
     return string(part(part(json.loads(line.decode("utf-8", "replace")), "event"), "delta"), "text")
 
 
 def joined(text: str) -> tuple[str, str]:
-    """A text whose halves of emojis are joined or, if alone, replaced; and the half that it ends with, if it does."""
+    """Join surrogate pairs in a text and replace lone surrogates. Also returns a high surrogate at the end, if any."""
     half = text[-1:] if "\ud800" <= text[-1:] <= "\udbff" else ""
     whole = text.removesuffix(half) if half else text
     return whole.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace"), half
@@ -83,7 +83,7 @@ def line(message: dict[str, Any]) -> bytes:
     try:
         return jsonrpc.encoded(message) + b"\n"
     except UnicodeEncodeError:
-        # Half an emoji in a person's text: escaped, it is still JSON.
+        # A lone surrogate in a user's text. Escaped, it is still valid JSON.
         return json.dumps(message).encode() + b"\n"
 
 
@@ -98,13 +98,13 @@ def part(value: Any, key: str) -> dict[str, Any]:
 
 
 def items(value: Any, key: str) -> list[dict[str, Any]]:
-    """The objects of a list; whatever else is in it is left out."""
+    """Return the objects in a list, and skip other values."""
     found = value.get(key) if isinstance(value, dict) else None
     return [item for item in found if isinstance(item, dict)] if isinstance(found, list) else []
 
 
 def whole(value: Any) -> int | None:
-    """A count, or None. Bounded, since stores keep 64 bits."""
+    """Return a count, or None. Bounded, because stores have 64-bit integers."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return int(value) if 0 <= value < 2**53 else None

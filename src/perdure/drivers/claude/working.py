@@ -1,7 +1,7 @@
-"""Tools and their results, and what sub-agents say and do.
+"""Tools, their results, and the output of sub-agents.
 
-Above: the conversation; asking, which may hear of a tool first. Below: tools.py, speaking and the outbox. A sub-agent's
-tools are told with the tool that started it as their parent; its words are progress of that tool and not the answer.
+Above: the conversation; asking, which may see a tool first. Below: tools.py, speaking and the outbox. The tools of a
+sub-agent have the tool that started it as their parent. Its text is progress of that tool, not part of the answer.
 """
 
 from typing import Any
@@ -31,7 +31,7 @@ class Working:
         self._speaking = speaking
 
     def said(self, running: Running, line: dict[str, Any]) -> None:
-        """A whole `assistant` line: one block of a message, or more."""
+        """Handle a whole `assistant` line: one or more blocks of a message."""
         if self._repeated(running, line):
             return
         message, parent = wire.part(line, "message"), wire.string(line, "parent_tool_use_id") or None
@@ -49,14 +49,14 @@ class Working:
             elif parent is not None:
                 self._progress(running, parent, kind, text)
             elif synthetic and wire.string(line, "error"):
-                # It comes again as the turn's error, and must not be taken for an answer.
+                # It comes again as the turn's error, and must not appear as an answer.
                 self._speaking.message(running, message_id)
                 running.fault, running.fault_text = wire.string(line, "error"), text
             elif not (synthetic and text == _NO_CONTENT):
                 self._speaking.whole(running, message_id, kind == "thinking", text)
 
     def use(self, running: Running, tool_id: str, name: str, given: Any, parent: str | None) -> None:
-        """A tool call, told once however often it is heard of."""
+        """Report a tool call, once, however often the agent mentions it."""
         if not tool_id or tool_id in running.tools:
             return
         name = name or "tool"
@@ -78,7 +78,7 @@ class Working:
             self._out.emit(Plan(turn=running.turn, entries=content.plan_entries(given)))
 
     def came_back(self, running: Running, line: dict[str, Any]) -> None:
-        """A `user` line: results of tools. Its texts are echoes and notes to the model, and not what a person wrote."""
+        """Handle a `user` line: results of tools. Its texts are echoes and notes to the model, not a person's words."""
         if self._repeated(running, line):
             return
         detail = line.get("tool_use_result")
@@ -87,7 +87,7 @@ class Working:
                 self._result(running, block, detail)
 
     def close(self, running: Running) -> None:
-        """The turn is over: end what is still open, as failed."""
+        """Mark the tools that are still open as failed, at the end of the turn."""
         for tool_id, tool in running.tools.items():
             if tool.open:
                 self._out.emit(

@@ -1,7 +1,7 @@
-"""What an agent said of itself: what it can do, which models and modes it has, whether it is logged in.
+"""What an agent reported about itself: its capabilities, models and modes, and whether it is logged in.
 
-Above: the agents keep it, the facts let it learn. Below: the facts that drivers report. It decides nothing: an agent
-that needs a login may be tried, or else nobody would find out that somebody has logged in.
+Above: the agents, which store it; the facts, which update it. Below: the facts that drivers report. A login problem
+never blocks a start, because only a start can show that the user has logged in since.
 """
 
 from typing import Any
@@ -11,16 +11,17 @@ import msgspec
 from perdure.core.events import Config
 from perdure.core.observations import SessionOpened, StartFailed, TurnFinished
 from perdure.core.slash_commands import REPORTED_AS as COMMANDS
-from perdure.runtime.agents.catalogue import CLAUDE
 
-NOT_LOGGED_IN = f"Nobody is logged in: {CLAUDE.login}, or give it a key in its env."
+NOT_LOGGED_IN = "Nobody is logged in: start `claude` in a terminal and enter /login, or give it a key in its env."
+"""Stored as the message of an agent that gave none, so it must not change. People never see it: registry.py shows the
+advice for their agent instead."""
 
 COMMAND_FIELDS = ("name", "description", "input")
 COMMANDS_MAX = 500
 
 
 class Abilities(msgspec.Struct, kw_only=True):
-    """What is known since it was last started."""
+    """What an agent reported at its last start and since then."""
 
     can_resume: bool = True
     version: str | None = None
@@ -28,33 +29,33 @@ class Abilities(msgspec.Struct, kw_only=True):
     models: dict[str, Any] | None = None
     modes: dict[str, Any] | None = None
     context_sizes: dict[str, int] = {}
-    """How many tokens its models can hold, as far as it has said."""
+    """The context windows of its models in tokens, as far as it has reported them."""
     commands: list[dict[str, Any]] | None = None
-    """The slash commands that it offered last; None until it has ended a turn or named some."""
+    """The slash commands that it last offered; None until it has ended a turn or listed commands."""
     login_problem: str | None = None
-    """What it said when it could not work for want of a login; None once it could."""
+    """Its message when it needed a login; None once it works."""
     refused_at_start: bool = False
-    """It said so before any turn, so that a session that opens is proof enough of the contrary."""
+    """Whether it needed a login before any turn. If so, a session that opens proves that it is logged in."""
 
     def after(self, fact: SessionOpened | StartFailed | TurnFinished | Config) -> "Abilities":
-        """What is known once it has opened a session, or could not, has ended a turn, or has named its commands."""
+        """The abilities after this fact: an opened session, a failed start, an ended turn, or a list of commands."""
         if isinstance(fact, Config):
             return self._named(fact)
         if isinstance(fact, SessionOpened):
             return self._opened(fact)
         if isinstance(fact, StartFailed):
-            # Any other failure says nothing of a login.
+            # Other failures say nothing about the login.
             return self._refused(fact.message, True) if fact.code == "needs_login" else self
         if fact.error_code == "needs_login":
             return self._refused(fact.error_message, False)
         if fact.error_code is not None or fact.stop_reason == "cancelled":
             return self
-        # Agents name their commands before they end a turn: one that has named none has none.
+        # Agents list their commands before a turn ends. One that has listed none has none.
         commands = self.commands or []
         return msgspec.structs.replace(self, login_problem=None, refused_at_start=False, commands=commands)
 
     def _named(self, fact: Config) -> "Abilities":
-        """With the slash commands that it offers. Some describe each at great length."""
+        """Store the slash commands that it offers. Limits fields and count, as some agents send a lot of text."""
         if fact.config_id != COMMANDS:
             return self
         found = [command for command in fact.value if isinstance(command, dict)] if isinstance(fact.value, list) else []

@@ -1,8 +1,8 @@
-"""Agents that are known by name: how each is started, installed and signed in to, and how it asks before it acts.
+"""The known agents: how to start, install and sign in to each, and the mode in which it asks before it acts.
 
-Above: the agents, which offer those that are installed; `perdure agents`, which adds the others. Below: nothing. It is
-data: nothing is fetched at run time. Commands for `npx` and `uvx` name exact versions, so that what runs tomorrow is
-what ran today; the packages are those of the protocol's public registry.
+Above: the agents, which offer the installed ones; `perdure agents`, which adds others. Below: nothing. This is static
+data: nothing is fetched at run time. Commands with `npx` and `uvx` pin exact versions, to run the same code tomorrow as
+today. The packages are from the protocol's public registry.
 """
 
 from typing import Any
@@ -11,25 +11,27 @@ from msgspec import Struct
 
 
 class Entry(Struct, frozen=True, kw_only=True):
-    """One agent. Nothing of it runs before it is installed or added."""
+    """One agent. Perdure never runs it before the user installs or adds it."""
 
     name: str
     title: str
     homepage: str
     command: tuple[str, ...]
-    """How it is started where it was asked for and is not installed: by `npx` or `uvx`, which fetch it."""
+    """The command if the user has added it and it is not installed: `npx` or `uvx`, which download it."""
     installed: tuple[str, ...] = ()
-    """How it is started where its own program is on the machine; none where the name is too common to be trusted."""
+    """The command if its program is installed; empty if the program's name is too common to identify it."""
     driver: str = "acp"
     fallbacks: tuple[tuple[str, ...], ...] = ()
     env: dict[str, str] = {}
     mode: str | None = None
-    """The mode in which it asks before it acts, where that is not the one that it begins in."""
+    """The mode in which it asks before it acts, if that is not its initial mode."""
     install: str = ""
     login: str = ""
     notes: str = ""
     tells_version: bool = False
-    """Whether its program is known to answer `--version` and end."""
+    """Whether its program is known to support `--version`."""
+    is_always_offered: bool = False
+    """Whether it is offered even if it is missing, to show how to install it. It needs no section in perdure.toml."""
 
     def public(self) -> dict[str, Any]:
         return {
@@ -46,7 +48,7 @@ class Entry(Struct, frozen=True, kw_only=True):
 
 
 def _npx(name: str, title: str, package: str, version: str, homepage: str, *arguments: str, **more: Any) -> Entry:
-    """Published on npm. `program` is the name of its program, if that is asked for on the machine."""
+    """An agent on npm. `program` is the program to look for on the machine, if any."""
     program = more.pop("program", None)
     return Entry(
         name=name,
@@ -60,7 +62,7 @@ def _npx(name: str, title: str, package: str, version: str, homepage: str, *argu
 
 
 def _uvx(name: str, title: str, package: str, version: str, homepage: str, *call: str, **more: Any) -> Entry:
-    """Published on PyPI. `call` is its program and the arguments."""
+    """An agent on PyPI. `call` is its program and arguments."""
     pinned = f"{package}=={version}"
     return Entry(
         name=name,
@@ -74,7 +76,7 @@ def _uvx(name: str, title: str, package: str, version: str, homepage: str, *call
 
 
 def _program(name: str, title: str, homepage: str, *call: str, **more: Any) -> Entry:
-    """Published as a program of its own only."""
+    """An agent that is only available as a program, not as a package."""
     return Entry(
         name=name,
         title=title,
@@ -87,7 +89,7 @@ def _program(name: str, title: str, homepage: str, *call: str, **more: Any) -> E
 
 
 def _sign_in(title: str, homepage: str) -> str:
-    return f"sign in with {title}'s own program; {homepage} says how"
+    return f"sign in with {title}'s own program; see {homepage}"
 
 
 CLAUDE = Entry(
@@ -97,16 +99,17 @@ CLAUDE = Entry(
     driver="claude",
     command=("claude",),
     installed=("claude",),
-    # Where its own installers put it, of which a service's PATH often knows nothing.
+    # Where its installers put it. The PATH of a service often lacks these folders.
     fallbacks=(("~/.local/bin/claude",), ("~/.claude/local/claude",), ("~/.npm-global/bin/claude",)),
     install="npm install -g @anthropic-ai/claude-code",
     login="start `claude` in a terminal and enter /login",
     tells_version=True,
+    is_always_offered=True,
 )
 
 _ENTRIES = (
     CLAUDE,
-    # These were tried out by hand, at these versions.
+    # Tested by hand, in these versions.
     _npx(
         "claude-acp",
         "Claude Agent",
@@ -115,7 +118,7 @@ _ENTRIES = (
         "https://github.com/agentclientprotocol/claude-agent-acp",
         program="claude-agent-acp",
         login="start `claude` in a terminal and enter /login, or set ANTHROPIC_API_KEY in env",
-        notes="Claude Code over ACP; the agent `claude` speaks to it directly. Needs Node 22.",
+        notes="Claude Code over ACP; the agent `claude` runs it without ACP. Needs Node 22.",
     ),
     _npx(
         "codex",
@@ -126,7 +129,7 @@ _ENTRIES = (
         program="codex-acp",
         mode="read-only",
         login="run `codex login`, or set OPENAI_API_KEY in env",
-        notes="Begins in a mode in which it hardly asks; in `workspace-write` it asks outside of its directory.",
+        notes="Starts in a mode that rarely asks; in `workspace-write` it asks outside its directory.",
     ),
     _npx(
         "opencode",
@@ -137,7 +140,7 @@ _ENTRIES = (
         "acp",
         program="opencode",
         login="run `opencode auth login`",
-        notes='Asks only where its own opencode.json says so: "permission": {"edit": "ask", "bash": "ask"}.',
+        notes='Asks only if its opencode.json says so: "permission": {"edit": "ask", "bash": "ask"}.',
         tells_version=True,
     ),
     _npx(
@@ -161,7 +164,7 @@ _ENTRIES = (
         program="qwen",
         mode="default",
         login="start `qwen` in a terminal and enter /auth, or set OPENAI_API_KEY and OPENAI_BASE_URL in env",
-        notes="Begins in a mode in which a model decides what is asked. Needs Node 22.",
+        notes="Starts in a mode in which a model decides when to ask. Needs Node 22.",
         tells_version=True,
     ),
     _npx(
@@ -185,7 +188,7 @@ _ENTRIES = (
         "vibe-acp",
         mode="ask",
         login="run `vibe --setup`, or set MISTRAL_API_KEY in env",
-        notes="Begins in a mode that accepts edits unasked. Needs Python 3.12.",
+        notes="Starts in a mode that edits without asking. Needs Python 3.12.",
     ),
     _uvx(
         "fast-agent",
@@ -196,7 +199,7 @@ _ENTRIES = (
         "fast-agent-acp",
         "-x",
         login="set the provider's key in env, and add `--model NAME` to the command",
-        notes="Never asks: it edits files and runs commands by itself. Use it where that can do no harm.",
+        notes="Never asks: it edits files and runs commands on its own. Use it where that can do no harm.",
     ),
     _uvx(
         "hermes",
@@ -205,10 +208,10 @@ _ENTRIES = (
         "0.19.0",
         "https://hermes-agent.nousresearch.com",
         "hermes-acp",
-        login="set a provider up with its own program (`hermes setup`)",
-        notes="Asks before edits, and runs plain shell commands unasked.",
+        login="set up a provider with its own program (`hermes setup`)",
+        notes="Asks before edits, but runs plain shell commands without asking.",
     ),
-    # These are known from the registry alone.
+    # Untested: taken from the registry.
     _npx(
         "agoragentic",
         "Agoragentic",
@@ -216,7 +219,7 @@ _ENTRIES = (
         "1.3.6",
         "https://agoragentic.com",
         "--acp",
-        notes="A market place of paid services, not a coding agent.",
+        notes="A marketplace of paid services, not a coding agent.",
     ),
     _npx(
         "auggie",

@@ -1,38 +1,27 @@
-"""What an agent's program is: asked once, and remembered by what the file is, not by when it was asked.
+"""Probes an agent's program for its version and abilities. The result is valid as long as the file doesn't change.
 
-Above: the agents, which ask at the start and when one is about to be used. Below: a short-lived child process. Help
-texts leave options out, so what a version can do is known by its number; but a program that shows the options of Claude
-Code without `--resume` is a copy of it that can't resume, and is never asked to.
-
-A fork of Claude Code counts its versions in its own way, so that its number says nothing. Claude Code calls itself so
-beside its number (`2.1.197 (Claude Code)`); a program with another name there is a fork, and so is one without a name
-that shows Claude Code's options.
+Above: the agents, which probe at startup and before a program is used. Below: a short-lived child process. The agent's
+driver says what to ask and judges the output (drivers/base.py); this module runs the program.
 """
 
 import asyncio
 import os
-import re
 import signal
 from collections.abc import Sequence
 from typing import Literal
 
-import msgspec
 from msgspec import Struct
+
+from perdure.drivers.base import Probe
 
 VERSION_TIMEOUT_S = 20.0
 KILL_TIMEOUT_S = 5.0
 HELP_TRIES = 3
-PRINTS, RESUMES = "--output-format", "--resume"
-"""Options of Claude Code: one that every copy shows which can be driven, and the one that it may lack."""
-JUDGED_AS = 2
-"""How answers are judged. A new number lets every program be asked again: an older rule may have judged it wrongly."""
-CLAUDE_CODE = "claude code"
-OLDEST_CLAUDE = (2, 0, 0)
-"""The first version that is known to take messages, permissions and interrupts over its standard streams."""
+PLAIN = Probe()
 
 
 class Probed(Struct, frozen=True):
-    """`fingerprint` is the program as it was asked; another one makes the answer worthless."""
+    """The result of a probe. It is valid only for the program with this `fingerprint`."""
 
     fingerprint: str
     state: Literal["ready", "too_old", "broken"]
@@ -42,52 +31,43 @@ class Probed(Struct, frozen=True):
 
     @property
     def lasts(self) -> bool:
-        """Whether the answer holds as long as the file is the same. A program that failed once may have had a bad
-        moment: a full machine, a missing network."""
+        """Whether the result stays valid while the file is the same. A failure may be temporary, for example on a busy
+        machine or without a network."""
         return self.state != "broken"
 
 
-def fingerprint_of(binary: str, arguments: Sequence[str]) -> str:
-    """A program file and how it is called: `npx` alone says nothing of what it starts."""
+def fingerprint_of(binary: str, arguments: Sequence[str], probe: Probe = PLAIN) -> str:
+    """Identifies a program file with its arguments, and the version of the rules that judge it. With `npx`, the file
+    alone doesn't say what it starts."""
     path = os.path.realpath(binary)
     words = " ".join([path, *arguments])
     try:
         found = os.stat(path)
     except OSError:
         return f"{words}|missing"
-    return f"{words}|{found.st_size}|{found.st_mtime_ns}|{JUDGED_AS}"
+    return f"{words}|{found.st_size}|{found.st_mtime_ns}|{probe.rules_version}"
 
 
 async def ask_version(
-    binary: str, arguments: Sequence[str], environment: dict[str, str], oldest: tuple[int, ...] = ()
+    binary: str, arguments: Sequence[str], environment: dict[str, str], probe: Probe = PLAIN
 ) -> Probed:
-    """Ask `PROGRAM --version`, and judge the answer."""
-    fingerprint = fingerprint_of(binary, arguments)
+    """Run `PROGRAM --version`, and `--help` if the probe needs it. The probe judges the output."""
+    fingerprint = fingerprint_of(binary, arguments, probe)
     try:
         code, output = await _run([binary, *arguments, "--version"], environment)
     except TimeoutError:
-        return Probed(fingerprint, "broken", reason=f"`{binary} --version` did not answer in {VERSION_TIMEOUT_S:g} s.")
+        return Probed(fingerprint, "broken", reason=f"`{binary} --version` did not exit in {VERSION_TIMEOUT_S:g} s.")
     except OSError as error:
-        return Probed(fingerprint, "broken", reason=f"{binary} can't be run: {error.strerror}.")
-    probed = judge(fingerprint, code, output, oldest)
-    if probed.state != "broken" and oldest:
-        # Only a Claude has an oldest version, and may be a copy that lacks something.
-        shown = await _help([binary, *arguments], environment)
-        if probed.state == "too_old" and PRINTS in shown and _name_in(output) is None:
-            probed = Probed(fingerprint, "ready", probed.version)
-        probed = msgspec.structs.replace(probed, can_resume=PRINTS not in shown or RESUMES in shown)
-    return probed
+        return Probed(fingerprint, "broken", reason=f"Can't run {binary}: {error.strerror}.")
+    verdict = probe.judge(code, output)
+    if verdict.state != "broken" and probe.help_options:
+        verdict = probe.judge(code, output, await _help([binary, *arguments], environment, probe.help_options))
+    return Probed(fingerprint, *verdict)
 
 
-def _name_in(output: str) -> str | None:
-    """What a program calls itself beside its version, in small letters."""
-    words = re.findall(r"[^\W\d_]{2,}", re.sub(r"\d+\.\d+\.\d+\S*", " ", output))
-    return " ".join(words).lower() or None
-
-
-async def _help(argv: list[str], environment: dict[str, str]) -> str:
-    """What it shows of its options; nothing, if it does not. Asked again where something is missing: on a busy machine
-    a program may fail, or end before all that it wrote was read, and what is concluded from that is remembered."""
+async def _help(argv: list[str], environment: dict[str, str], options: Sequence[str]) -> str:
+    """The program's help text, or "" if it shows none. Retries if an option is missing: on a busy machine a program may
+    fail or its output may be cut, and a wrong conclusion would be stored."""
     shown = ""
     for _ in range(HELP_TRIES):
         try:
@@ -96,23 +76,9 @@ async def _help(argv: list[str], environment: dict[str, str]) -> str:
             break
         if code == 0:
             shown = max(shown, output, key=len)
-        if PRINTS in shown and RESUMES in shown:
+        if all(option in shown for option in options):
             break
     return shown
-
-
-def judge(fingerprint: str, code: int, output: str, oldest: tuple[int, ...] = ()) -> Probed:
-    found = re.search(r"(\d+)\.(\d+)\.(\d+)", output)
-    if code != 0 or found is None:
-        said = "".join(output.strip().splitlines()[:1])[:200] or "it says nothing"
-        return Probed(fingerprint, "broken", reason=f"It does not tell its version (exit code {code}): {said}.")
-    version = found.group(0)
-    name = _name_in(output)
-    is_fork = name is not None and CLAUDE_CODE not in name
-    if tuple(int(part) for part in found.groups()) < oldest and not is_fork:
-        wanted = ".".join(map(str, oldest))
-        return Probed(fingerprint, "too_old", version, f"Version {version} is too old; {wanted} or newer is needed.")
-    return Probed(fingerprint, "ready", version)
 
 
 async def _run(argv: list[str], environment: dict[str, str]) -> tuple[int, str]:
@@ -134,7 +100,7 @@ async def _run(argv: list[str], environment: dict[str, str]) -> tuple[int, str]:
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
-    """With all that it started: a child of its own would hold the pipe open, and the wait with it."""
+    """Kill it with all its children: a child that holds the pipe open would block the wait."""
     os.killpg(process.pid, signal.SIGKILL)
     async with asyncio.timeout(KILL_TIMEOUT_S):
         await process.wait()

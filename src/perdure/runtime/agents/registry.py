@@ -1,4 +1,4 @@
-"""The agents of this machine: which there are, whether they can be started, and what is known of them.
+"""The agents of this machine: their settings, whether they can be started, and what is known about them.
 
 Above: the facts and the verbs. Below: the configuration, the catalogue, the file system and probe.py.
 """
@@ -16,14 +16,16 @@ from typing import Any
 
 import msgspec
 
+from perdure import drivers
 from perdure.config import AgentSettings, ConfigError, load
 from perdure.core import slash_commands
 from perdure.core.errors import UNREADABLE, Refused
 from perdure.core.resume import AgentFacts
 from perdure.drivers import DRIVERS
+from perdure.drivers.base import Driver, Probe
 from perdure.runtime.agents.abilities import NOT_LOGGED_IN, Abilities
-from perdure.runtime.agents.catalogue import CATALOGUE, CLAUDE, TELL_THEIR_VERSION, Entry
-from perdure.runtime.agents.probe import OLDEST_CLAUDE, Probed, ask_version, fingerprint_of
+from perdure.runtime.agents.catalogue import CATALOGUE, TELL_THEIR_VERSION, Entry
+from perdure.runtime.agents.probe import PLAIN, Probed, ask_version, fingerprint_of
 from perdure.stores.base import Store
 
 BASE_ENVIRONMENT = (
@@ -52,21 +54,18 @@ BASE_ENVIRONMENT = (
     "XDG_STATE_HOME",
     "XDG_CACHE_HOME",
 )
-"""What every agent is given of the server's own environment, and nothing else: no key, no token. Where the network is
-behind a proxy, an agent that does not know of it reaches nothing."""
-
-EITHER_CLAUDE = "claude"
-"""The name in a configuration for both Claude drivers."""
+"""The variables that every agent inherits from the server's environment. No others, so no keys or tokens. The proxy
+variables are here because behind a proxy an agent without them has no network."""
 
 OFFERS = "agent"
-"""The documents with what each agent offered last. With several nodes, each node also has its own."""
+"""The kind of documents with each agent's last reported abilities. With several nodes, each also has its own kind."""
 LOOKUP_HOLDS_S = 10.0
-"""After this a program that was installed in an earlier place is found."""
-INSTALLERS = {"npx": "It comes with Node.js: install that", "uvx": "It comes with uv: install that"}
+"""How long a lookup is cached. After this, a program installed earlier in PATH is found."""
+INSTALLERS = {"npx": "Install Node.js, which includes it", "uvx": "Install uv, which includes it"}
 
 
 class Program(msgspec.Struct, frozen=True):
-    """A command of an agent's whose program is on this machine. The path is as it was found, a link not followed."""
+    """An agent's command whose program is on this machine. The path is as found, with links not resolved."""
 
     binary: str
     arguments: list[str]
@@ -77,7 +76,7 @@ class Program(msgspec.Struct, frozen=True):
 
 
 class _Lookup(msgspec.Struct, frozen=True):
-    """Where an agent's program was found a moment ago."""
+    """A recent lookup of an agent's program."""
 
     agent: AgentSettings
     program: Program
@@ -87,7 +86,7 @@ class _Lookup(msgspec.Struct, frozen=True):
 
 
 class Agents:
-    """Those that are shipped, those that are installed, and those that perdure.toml names, which win."""
+    """The built-in agents, the installed ones, and those in perdure.toml, which take precedence."""
 
     def __init__(
         self,
@@ -101,29 +100,29 @@ class Agents:
         self._default = default
         self._runner_mode = runner_mode
         self._config_path = config_path
-        # These four have an entry for each agent or program that was ever configured here: few, and small.
+        # Unbounded, but small: these have one entry per agent or program that was ever configured here.
         self.abilities: dict[str, Abilities] = {}
         self.probed: dict[str, Probed] = {}
-        """What was learnt of each program, by its fingerprint."""
+        """Probe results by fingerprint."""
         self.documents, self._probes = OFFERS, "probe"
         """The kinds of documents in which these are stored."""
         self._offered: dict[str, Abilities] = {}
-        """What each agent offered last on whichever node it ran: shown until it has run on this one."""
+        """Each agent's last reported abilities on any node: shown until it has run on this node."""
         self._lookups: dict[str, _Lookup] = {}
         self._asking: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._configure(configured)
 
     def _configure(self, configured: dict[str, AgentSettings]) -> None:
-        """All or nothing: where one can't be completed, the agents stay as they are."""
+        """Replace all agents. If one is invalid, raise ConfigError and change nothing."""
         known = {**built_in(self._data), **found_here()}
         whole = {name: completed(name, given, known.get(name)) for name, given in configured.items()}
         self._configured = configured
         self._agents = {**known, **whole}
 
     def reload(self) -> None:
-        """Take the agents as perdure.toml names them now, and look again at what is installed. What runs is left."""
+        """Read the agents from perdure.toml again, and check again what is installed. Running agents are unaffected."""
         if self._config_path is None:
-            raise Refused("conflict", "This server was started without perdure.toml, so there is nothing to read.")
+            raise Refused("conflict", "This server was started without perdure.toml, so there is nothing to reload.")
         try:
             self._configure(load(self._config_path).agents)
         except ConfigError as error:
@@ -143,35 +142,43 @@ class Agents:
         return agent
 
     def default(self) -> str:
-        """The server's agent; else the first Claude that can be started; else rehearsal."""
+        """The configured default; otherwise the first agent with a preferred driver that can be started; otherwise
+        rehearsal."""
         if self._default is not None:
             return self._default
         for name in self.names():
-            if self._is_claude(name) and not name.startswith("rehearsal") and self.problem(name) is None:
+            driver = self._driver(name)
+            is_preferred = driver is not None and driver.is_preferred and not name.startswith("rehearsal")
+            if is_preferred and self.problem(name) is None:
                 return name
         return "rehearsal"
 
     def driver(self, name: str, project_mode: str | None = None) -> str:
-        """The driver's name. `claude` leaves the choice to the project, and then to SESSION_RUNNER_MODE, in which
-        anything but `resume` is streaming."""
-        driver = self.settings(name).driver
-        if driver != EITHER_CLAUDE:
-            return driver
-        return "claude-resume" if (project_mode or self._runner_mode) == "resume" else "claude-stream"
+        """The driver's name. For a family of drivers, the project chooses one, or else SESSION_RUNNER_MODE."""
+        return drivers.resolve(self.settings(name).driver, project_mode or self._runner_mode)
 
-    def prewarms(self, name: str, driver: str) -> bool:
-        """Whether it is started with its session. A streaming Claude is: its start costs a second of work."""
-        chosen = self.settings(name).prewarm
-        return driver == "claude-stream" if chosen is None else chosen
+    def _driver(self, name: str) -> Driver | None:
+        return DRIVERS.get(self.driver(name))
 
-    # What can be started ---------------------------------------------------------------------------------------------
+    def _probe_of(self, name: str) -> Probe:
+        driver = self._driver(name)
+        return PLAIN if driver is None else driver.probe
+
+    def prewarms(self, name: str, driver: str, *, asked: bool = False) -> bool:
+        """Whether to start it before its first message: as configured, or else as its driver says. If `asked`, also if
+        its driver merely can."""
+        chosen, known = self.settings(name).prewarm, DRIVERS.get(driver)
+        if known is None:
+            return False
+        return (known.prewarms if chosen is None else chosen) or (asked and not known.process_per_turn)
+
+    # Programs --------------------------------------------------------------------------------------------------------
 
     def problem(self, name: str) -> tuple[str, str] | None:
-        """(state, what to do) if the agent can't be started."""
+        """(state, advice) if the agent can't be started, otherwise None."""
         agent = self.settings(name)
         if self.driver(name) not in DRIVERS:
-            known = ", ".join(sorted([*DRIVERS, EITHER_CLAUDE]))
-            return "broken", f"Its driver {agent.driver!r} is not known; use one of: {known}."
+            return "broken", f"Its driver {agent.driver!r} is unknown; use one of: {', '.join(drivers.names())}."
         program = self.program(name)
         if program is None:
             return "missing", self._how_to_install(name)
@@ -180,19 +187,19 @@ class Agents:
             return None
         if probed.state == "too_old":
             return "too_old", f"{probed.reason} Install a newer one, or correct its command in perdure.toml."
-        return "broken", f"{probed.reason} Install it again, or correct its command in perdure.toml."
+        return "broken", f"{probed.reason} Reinstall it, or correct its command in perdure.toml."
 
     def _how_to_install(self, name: str) -> str:
         program = self.settings(name).command[0]
-        entry = next((entry for entry in CATALOGUE.values() if entry.installed[:1] == (program,)), None)
+        entry = entry_of(program)
         how = INSTALLERS.get(program, "Install it")
         if entry is not None:
-            how = f"{entry.title} is installed with `{entry.install}`; then {entry.login}"
+            how = f"Install {entry.title} with `{entry.install}`; then {entry.login}"
         correct = ", or correct its command in perdure.toml" if name in self._configured else ""
         return f"{program!r} was not found. {how}{correct}."
 
     def program(self, name: str) -> Program | None:
-        """The first of its commands that is there and not known to be unfit; else the first that is there."""
+        """The first of its commands that exists and is not known to be unusable; otherwise the first that exists."""
         first = None
         for program in self._programs(name):
             known = self._known(name, program)
@@ -211,12 +218,12 @@ class Agents:
 
     @staticmethod
     def _at_home(agent: AgentSettings, word: str) -> str:
-        """`~/bin/claude` as a shell would read it, for the home that the agent is given."""
+        """Expand `~/bin/claude` like a shell, with the agent's own HOME."""
         home = agent.env.get("HOME") or os.path.expanduser("~")
         return home + word[1:] if word == "~" or word.startswith("~/") else word
 
     def require(self, name: str) -> Program:
-        """How to start it, or a refusal that says what to do."""
+        """The program to start. Raises Refused with advice if there is none."""
         problem = self.problem(name)
         program = self.program(name)
         if problem is not None or program is None:
@@ -224,50 +231,49 @@ class Agents:
         return program
 
     async def ready(self, name: str) -> Program:
-        """The same, when it is about to be used. What is not known of a Claude's programs, or was bad, is asked first;
-        of others a version is nice to know, and nothing that they wait for."""
-        if name in self._agents and self._is_claude(name):
+        """The program to start, when the agent is about to be used. If its driver requires a probe, probes it first
+        unless it has passed before. Otherwise the version is only informational, so it doesn't wait for a probe."""
+        if name in self._agents and self._probe_of(name).is_required:
             await self._probe(name, until_fit=True)
         return self.require(name)
 
     # Versions --------------------------------------------------------------------------------------------------------
 
     async def probe(self) -> None:
-        """Ask every program that tells it for its version, where that is not known of this very file."""
+        """Probe every program that supports `--version`, unless the result for this file is known."""
         for name in self.names():
             await self._probe(name)
 
     async def _probe(self, name: str, *, until_fit: bool = False) -> None:
         async with self._asking[name]:
             if name not in self._agents:
-                return  # perdure.toml was read again meanwhile
-            is_claude, environment = self._is_claude(name), self.environment(name)
+                return  # perdure.toml was reloaded in the meantime
+            probe, environment = self._probe_of(name), self.environment(name)
             asked = [(program, self._asked_with(name, program)) for program in self._programs(name)]
             for program, arguments in asked:
                 if arguments is None:
                     continue
-                known = self.probed.get(fingerprint_of(program.binary, arguments))
+                known = self.probed.get(fingerprint_of(program.binary, arguments, probe))
                 if known is None or not known.lasts:
-                    oldest = OLDEST_CLAUDE if is_claude else ()
-                    known = await ask_version(program.binary, arguments, environment, oldest)
-                    if known.state == "ready" or is_claude:
+                    known = await ask_version(program.binary, arguments, environment, probe)
+                    if known.state == "ready" or probe.is_required:
                         self.probed[known.fingerprint] = known
                 if until_fit and known.state == "ready":
                     return
 
     def _asked_with(self, name: str, program: Program) -> list[str] | None:
-        """What stands before `--version`; None where it is not asked. Claude's own arguments may be what makes it
-        Claude (`npx ...`); those of others begin the protocol."""
-        if self._is_claude(name):
+        """The arguments to put before `--version`; None to skip the probe. If the probe is required, these are all of
+        them, because they may select the program (`npx ...`). Otherwise none, because they may start the protocol."""
+        if self._probe_of(name).is_required:
             return program.arguments
         return [] if os.path.basename(program.binary) in TELL_THEIR_VERSION else None
 
     def _known(self, name: str, program: Program) -> Probed | None:
-        arguments = self._asked_with(name, program)
-        return None if arguments is None else self.probed.get(fingerprint_of(program.binary, arguments))
+        arguments, probe = self._asked_with(name, program), self._probe_of(name)
+        return None if arguments is None else self.probed.get(fingerprint_of(program.binary, arguments, probe))
 
     async def recall(self, store: Store, node_id: str) -> None:
-        """Know again what an earlier server learnt. With several nodes each has its own agents."""
+        """Load what earlier servers stored. With several nodes, each node has its own agents."""
         if store.is_shared:
             self.documents, self._probes = f"agent.{node_id}", f"probe.{node_id}"
             await self.read_offers(store)
@@ -281,7 +287,7 @@ class Agents:
         self._offered = await _stored(store, OFFERS)
 
     async def survey(self, store: Store) -> None:
-        """Ask all, and keep what is worth it beyond this server's life: of programs that are here, no bad moment."""
+        """Probe all agents, and store the lasting results for programs that are installed here."""
         await self.probe()
         here = [self._known(name, program) for name in self.names() for program in self._programs(name)]
         lasting = {each.fingerprint: msgspec.json.encode(each) for each in here if each is not None and each.lasts}
@@ -290,14 +296,11 @@ class Agents:
             if kept.get(key) != lasting.get(key):
                 await store.put_document(self._probes, key, lasting.get(key))
 
-    def _is_claude(self, name: str) -> bool:
-        return self._agents[name].driver.startswith(EITHER_CLAUDE)
-
-    # What is known ---------------------------------------------------------------------------------------------------
+    # Facts -----------------------------------------------------------------------------------------------------------
 
     def facts(self, name: str, workdir: str) -> AgentFacts:
-        """What the resume decision needs to know. The fingerprint leaves the version out, and follows no link to it: an
-        update must not throw every native session away."""
+        """The facts for the decision whether to resume. The fingerprint contains no version and no resolved links,
+        because an update must not invalidate every native session."""
         agent = self._agents.get(name) or self.settings(name)
         program, probed = self._looked_up(name)
         known = self.abilities.get(name, Abilities())
@@ -313,8 +316,8 @@ class Agents:
         )
 
     def _looked_up(self, name: str) -> tuple[Program, Probed | None]:
-        """Its program and what is known of that. To look for a program takes many calls of the system, so the answer
-        holds for a while, as long as that very file is there and the agent is set up as it was."""
+        """Its program and probe result. Finding a program takes many system calls, so the result is cached while the
+        file and the agent's settings are unchanged, for at most LOOKUP_HOLDS_S."""
         agent, found = self._agents[name], self._lookups.get(name)
         if found is not None and found.agent is agent and time.monotonic() < found.until_s:
             with contextlib.suppress(OSError):
@@ -325,7 +328,7 @@ class Agents:
         if program is None:
             return Program(agent.command[0], agent.command[1:]), None
         arguments = self._asked_with(name, program)
-        fingerprint = "" if arguments is None else fingerprint_of(program.binary, arguments)
+        fingerprint = "" if arguments is None else fingerprint_of(program.binary, arguments, self._probe_of(name))
         probed = self.probed.get(fingerprint)
         if arguments is None or (probed is not None and probed.state == "ready"):
             seen = os.stat(program.binary)
@@ -347,9 +350,9 @@ class Agents:
         offered = self._offered.get(name, known) if known.models is None and known.modes is None else known
         problem = self.problem(name)
         if problem is None and known.login_problem is not None:
-            problem = "needs_login", known.login_problem
-            if known.login_problem != NOT_LOGGED_IN:
-                problem = "needs_login", f"It said: {known.login_problem.rstrip('.')}. Then try again."
+            problem = "needs_login", f"It reported: {known.login_problem.rstrip('.')}. Then try again."
+            if known.login_problem == NOT_LOGGED_IN:
+                problem = "needs_login", f"It is not logged in: {self._login_hint(name)}, or set a key in its env."
         program = self.program(name)
         probed = self._known(name, program) if program is not None else None
         return {
@@ -365,13 +368,19 @@ class Agents:
             "commands": offered.commands,
         }
 
+    def _login_hint(self, name: str) -> str:
+        entry, driver = entry_of(self.settings(name).command[0]), self._driver(name)
+        if entry is not None:
+            return entry.login
+        return driver.login_hint if driver is not None else Driver.login_hint
+
     def catalogue(self) -> list[dict[str, Any]]:
-        """Every agent that is known by name, and whether it is one of this server's already."""
+        """Every agent in the catalogue, and whether this server already offers it."""
         return [{**entry.public(), "offered": entry.name in self._agents} for entry in CATALOGUE.values()]
 
 
 async def _stored(store: Store, kind: str) -> dict[str, Abilities]:
-    """What was stored of agents, except what another version wrote and can't be read: that is found out again."""
+    """The stored abilities of agents. Skips unreadable ones, which another version may have written."""
     found = {}
     for name, body in (await store.documents(kind)).items():
         with contextlib.suppress(*UNREADABLE):
@@ -380,7 +389,7 @@ async def _stored(store: Store, kind: str) -> dict[str, Abilities]:
 
 
 def built_in(data: Path) -> dict[str, AgentSettings]:
-    """The agents that need no model and no key: one for each driver."""
+    """The rehearsal agents, which need no model and no key: one per driver."""
     env = {"PERDURE_REHEARSAL_DIR": str(data / "rehearsal"), "PYTHONPATH": os.pathsep.join(import_path())}
     command = [sys.executable, "-m", "perdure.rehearsal"]
     return {
@@ -391,10 +400,18 @@ def built_in(data: Path) -> dict[str, AgentSettings]:
 
 
 def found_here() -> dict[str, AgentSettings]:
-    """Agents that are offered without configuration, because they are installed; and Claude Code in any case, to say
-    what is to be done where it is not."""
-    here = [entry for entry in CATALOGUE.values() if entry.installed and shutil.which(entry.installed[0]) is not None]
-    return {entry.name: _settings_of(entry) for entry in (CLAUDE, *here)}
+    """Agents offered without configuration: those that are installed, and those that are always offered."""
+    here = [
+        entry
+        for entry in CATALOGUE.values()
+        if entry.is_always_offered or (entry.installed and shutil.which(entry.installed[0]) is not None)
+    ]
+    return {entry.name: _settings_of(entry) for entry in here}
+
+
+def entry_of(program: str) -> Entry | None:
+    """The catalogue's entry of an installed program, by its bare name."""
+    return next((entry for entry in CATALOGUE.values() if entry.installed[:1] == (program,)), None)
 
 
 def _settings_of(entry: Entry, command: tuple[str, ...] = ()) -> AgentSettings:
@@ -408,32 +425,35 @@ def _settings_of(entry: Entry, command: tuple[str, ...] = ()) -> AgentSettings:
 
 
 def completed(name: str, given: AgentSettings, known: AgentSettings | None = None) -> AgentSettings:
-    """An agent as perdure.toml names it, with what is left out there. One with driver and command is whole; of another
-    the rest is what is known of an agent by this name, `known` if it is offered here already."""
+    """An agent from perdure.toml with defaults filled in. If the driver or the command is missing, they come from
+    `known`, if this server already offers an agent with this name, or else from the catalogue."""
     if not (given.driver and given.command):
         base = known or _from_catalogue(name, given.env)
         if base is None:
             missing = "command" if given.driver else "driver"
             raise ConfigError(
-                f"perdure.toml: agents.{name}.{missing} is missing. Only agents that are known by name, which "
-                "`perdure agents --all` lists, may leave it out."
+                f"perdure.toml: agents.{name}.{missing} is missing. You can leave it out only for known agents; "
+                "`perdure agents --all` lists them."
             )
-        try:
-            given = msgspec.structs.replace(
-                given,
-                driver=given.driver or base.driver,
-                command=given.command or base.command,
-                fallbacks=given.fallbacks or ([] if given.command else base.fallbacks),
-                env={**base.env, **given.env},
-                mode=given.mode or base.mode,
-            )
-        except ValueError as error:
-            raise ConfigError(f"perdure.toml: agents.{name}: {error}.") from error
+        given = msgspec.structs.replace(
+            given,
+            driver=given.driver or base.driver,
+            command=given.command or base.command,
+            fallbacks=given.fallbacks or ([] if given.command else base.fallbacks),
+            env={**base.env, **given.env},
+            mode=given.mode or base.mode,
+        )
+    if given.shared and not _can_share(given.driver):
+        able = " or ".join(driver.name for driver in DRIVERS.values() if driver.shares)
+        raise ConfigError(
+            f"perdure.toml: agents.{name}: shared is only for agents with driver {able}: others need one process per "
+            "session."
+        )
     return msgspec.structs.replace(given, fallbacks=given.fallbacks or _usual_places(given.command))
 
 
 def _from_catalogue(name: str, env: dict[str, str]) -> AgentSettings | None:
-    """With its own program where that is installed, else with what fetches it."""
+    """A catalogue agent's settings, with its own program if that is installed, otherwise with `npx` or `uvx`."""
     entry = CATALOGUE.get(name)
     if entry is None:
         return None
@@ -442,19 +462,24 @@ def _from_catalogue(name: str, env: dict[str, str]) -> AgentSettings | None:
 
 
 def _usual_places(command: list[str]) -> list[list[str]]:
-    """Where else a program is looked for that is given by its bare name, with the same arguments."""
+    """The usual places of a program that is given by its bare name, with the same arguments."""
     program, *arguments = command
-    places = CLAUDE.fallbacks if program == CLAUDE.installed[0] else ()
-    return [[*place, *arguments] for place in places]
+    entry = entry_of(program)
+    return [[*place, *arguments] for place in entry.fallbacks] if entry is not None else []
+
+
+def _can_share(driver: str) -> bool:
+    found = DRIVERS.get(drivers.resolve(driver))
+    return found is not None and found.shares
 
 
 def import_path() -> list[str]:
-    """Where this package was imported from, so that the rehearsal agent is the same version however we were started."""
+    """Where this package was imported from, so that the rehearsal agent always runs the same version."""
     return [str(Path(__file__).resolve().parents[3])]
 
 
 def directory_id(path: str) -> str:
-    """A directory's identity, whatever it is called."""
+    """A directory's identity, independent of its path."""
     try:
         found = os.stat(path)
     except OSError:

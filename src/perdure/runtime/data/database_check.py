@@ -1,4 +1,4 @@
-"""What `perdure doctor` looks at of a shared database, and of this machine as one of its nodes. It changes nothing.
+"""The checks of `perdure doctor` for a shared database, and for this machine as one of its nodes. Changes nothing.
 
 Above: the command line's doctor. Below: PostgreSQL, through the store that a server would use.
 """
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 LOOK_LIMIT_S = 15.0
 CLOCK_MAX_S = 5.0
-"""Nodes use the database's time, but people compare times in log files."""
+"""Nodes use the database's time, but people compare timestamps in log files."""
 
 Found = tuple[Literal["ok", "warning", "problem"], str]
 
 
 def look(database: str, settings: ServerSettings) -> list[Found]:
-    """Findings, each with its sentence."""
+    """All findings, each with a message."""
     try:
         from perdure.stores.postgres import PostgresStore
     except ImportError:
@@ -37,12 +37,12 @@ async def _look(store: "PostgresStore", settings: ServerSettings) -> list[Found]
     try:
         async with asyncio.timeout(LOOK_LIMIT_S):
             if not await store.open_to_look():
-                return [("ok", "reached; no server has started on it yet, and the first one makes its tables")]
+                return [("ok", "reached; it has no tables yet, the first server to start creates them")]
             return [finding async for finding in _findings(store, settings)]
     except StoreError as error:
-        return [("problem", f"{error}. Check the address, and whether PostgreSQL runs and lets this machine in.")]
+        return [("problem", f"{error}. Check the address, and that PostgreSQL is running and admits this machine.")]
     except TimeoutError:
-        return [("problem", f"it has not answered within {LOOK_LIMIT_S:g} s. Check the address and the network.")]
+        return [("problem", f"no answer within {LOOK_LIMIT_S:g} s. Check the address and the network.")]
     finally:
         await store.close()
 
@@ -55,9 +55,9 @@ async def _findings(store: SharedStore, settings: ServerSettings) -> AsyncIterat
         yield "warning", f"its clock and this machine's are {apart_s:.0f} s apart. Set up NTP on both."
     nodes = await store.nodes()
     living = [node for node in nodes if not node.dead]
-    yield "ok", f"reached; {len(living)} of {len(nodes)} nodes are not marked dead (`perdure nodes` says more)"
+    yield "ok", f"reached; {len(living)} of {len(nodes)} nodes are not marked dead (see `perdure nodes`)"
     if settings.workdirs == "shared" and settings.workspaces is not None and not _is_writable(settings.workspaces):
-        yield "problem", f"workspaces = {settings.workspaces!r} can't be written. Mount it, or correct the setting."
+        yield "problem", f"workspaces = {settings.workspaces!r} is not writable. Mount it, or correct the setting."
 
 
 def _is_writable(folder: str) -> bool:

@@ -1,7 +1,7 @@
-"""Whether what is stored can be read: a quick look at what a start needs, and a deep one at every page and row.
+"""Checks whether the stored data can be read: quickly, the data that a start needs; deeply, every page and row.
 
-Above: `perdure doctor`. Below: the database file, opened for reading only, whether or not a server runs, and the folder
-of what was set aside. It repairs nothing, and it never waits for a server or makes one wait.
+Above: `perdure doctor`. Below: the database file, opened read-only, with or without a running server; the quarantine
+folder. It repairs nothing, and never blocks a server or waits for one.
 """
 
 import sqlite3
@@ -19,18 +19,18 @@ from perdure.stores.base import MAX_COUNT, SessionRecord
 from perdure.stores.sqlite_owners import count, ownership
 
 MAX_FAULTS = 20
-"""Of one table; more of them say nothing new."""
+"""Maximum faults to report per table."""
 MAX_COPY_BYTES = 256 << 20
-"""A larger database is not copied to memory to check its search index."""
+"""Largest database to copy to memory in order to check its search index."""
 CHECKS_SEARCH = (3, 44, 0)
-"""From this SQLite on, its integrity check covers the search index."""
+"""From this version of SQLite on, integrity_check covers the search index."""
 LOCK_TIMEOUT_S = 5.0
 
 Row = tuple[Any, ...]
 
 
 class _Text(bytes):
-    """A text as it is in the file: one that is not UTF-8 is a fault of its row alone."""
+    """A text as stored, not decoded: if it is not UTF-8, only its row is faulty."""
 
 
 class Fault(NamedTuple):
@@ -44,7 +44,7 @@ class Table(NamedTuple):
     check: Callable[[Row], None]
     """Raises if a row can't be read. The last column is the session's id, if the table has one."""
     since: int = 1
-    """The version of the database that has it first: an older one gets it when a server starts."""
+    """The first schema version with this table. Older databases get it when a server starts."""
 
 
 def _session(row: Row) -> None:
@@ -57,7 +57,7 @@ def _session(row: Row) -> None:
 def _event(row: Row) -> None:
     kind, body, cuts, position = row[:4]
     if position > MAX_COUNT:
-        raise ValueError(f"its position is {position}, so that none can follow it")
+        raise ValueError(f"its position {position} is too large")
     if ev.type_of(ev.decode(body)) != _text(kind):
         raise ValueError(f"its body is not of type {_text(kind)}")
     if cuts is not None:
@@ -107,7 +107,7 @@ def _job(row: Row) -> None:
     if start_at is not None:
         count(start_at)
     if msgspec.json.decode(body, type=Job).id != _text(job_id):
-        raise ValueError("its body is of another job")
+        raise ValueError("its body belongs to another job")
 
 
 def _job_run(row: Row) -> None:
@@ -116,14 +116,14 @@ def _job_run(row: Row) -> None:
     count(is_open)
     run = msgspec.json.decode(body, type=Run)
     if (run.job_id, run.id) != (_text(job_id), _text(run_id)):
-        raise ValueError("its body is of another run")
+        raise ValueError("its body belongs to another run")
 
 
 def _text(*values: Any) -> str:
-    """The last of them."""
+    """Check that all values are texts. Returns the last one."""
     for value in values:
         if value is not None and not isinstance(value, bytes):
-            raise TypeError(f"{value!r} is not a text")
+            raise TypeError(f"{value!r} is not text")
     return str(values[-1], "utf-8") if values[-1] is not None else ""
 
 
@@ -151,22 +151,22 @@ _OF_NO_SESSION = (
 
 
 def look(data: Path) -> Iterator[Fault]:
-    """What a start needs: a database that opens, sessions and launches that can be read, nothing set aside."""
+    """Check what a start needs: the database opens, sessions and launches are readable, nothing is quarantined."""
     yield from _inspect(data, lambda database: _rows(database, _NEEDED))
     for damage in read_notes(data / "quarantine"):
         of_session = f" of session {damage.session_id}" if damage.session_id else ""
         place = data / "quarantine" / damage.id
-        what = f"was set aside, because {damage.what}. Look at {place}, and remove it when you don't need it."
+        what = f"was set aside: {damage.what}. Check {place}, and delete it when you no longer need it."
         yield Fault(f"{damage.kind} {damage.id}{of_session}", what)
 
 
 def look_deep(data: Path) -> Iterator[Fault]:
-    """Every page and every row."""
+    """Check every page and every row."""
     yield from _inspect(data, _everything)
 
 
 def documents(data: Path, kind: str) -> dict[str, bytes]:
-    """What is stored of one kind, as far as the database can be read; that it can't is found by a look at it."""
+    """The documents of one kind, as far as the database is readable. `look` reports if it is not."""
     found: dict[str, bytes] = {}
 
     def gather(database: sqlite3.Connection) -> Iterator[Fault]:
@@ -185,26 +185,26 @@ def _inspect(data: Path, work: Callable[[sqlite3.Connection], Iterator[Fault]]) 
     try:
         database = sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, timeout=LOCK_TIMEOUT_S, isolation_level=None)
     except sqlite3.Error as error:
-        yield Fault("database", f"{path} can't be opened: {error}")
+        yield Fault("database", f"can't open {path}: {error}")
         return
     try:
         database.text_factory = _Text
         database.execute("SELECT COUNT(*) FROM sqlite_schema").fetchone()
         if database.execute("PRAGMA user_version").fetchone()[0] == 0:
-            yield Fault("database", f"{path} has lost its version, or was never used")
+            yield Fault("database", f"{path} has no schema version: it is damaged or was never used")
             return
         generation = database.execute("SELECT MAX(generation) FROM meta").fetchone()[0]
         if not isinstance(generation, int) or generation > MAX_COUNT:
-            yield Fault("database", f"{path} has lost who owns it, in the table meta")
+            yield Fault("database", f"{path} has no valid generation in the table meta")
         yield from work(database)
     except (sqlite3.Error, OverflowError) as error:
-        yield Fault("database", f"{path} can't be read: {error}")
+        yield Fault("database", f"can't read {path}: {error}")
     finally:
         database.close()
 
 
 def _everything(database: sqlite3.Connection) -> Iterator[Fault]:
-    # All of it as it is at one moment, also while a server writes.
+    # Read one consistent snapshot, even while a server writes.
     database.execute("BEGIN")
     for (found,) in database.execute(f"PRAGMA integrity_check({MAX_FAULTS})"):
         words = found.decode("utf-8", "replace") if isinstance(found, bytes) else str(found)
@@ -217,7 +217,7 @@ def _everything(database: sqlite3.Connection) -> Iterator[Fault]:
 
 
 def _search(database: sqlite3.Connection) -> Iterator[Fault]:
-    """The search index against the texts. An older SQLite does it only where it may write: in a copy in memory."""
+    """Check the search index against the texts. Older versions of SQLite need write access: use a copy in memory."""
     if sqlite3.sqlite_version_info >= CHECKS_SEARCH:
         return
     pages, size = (database.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "page_size"))
@@ -228,7 +228,7 @@ def _search(database: sqlite3.Connection) -> Iterator[Fault]:
         database.backup(copy)
         copy.execute("INSERT INTO phrases_index (phrases_index) VALUES ('integrity-check')")
     except sqlite3.Error as error:
-        yield Fault("search index", f"{error}. Only search suffers. docs/operations.md says how to rebuild it")
+        yield Fault("search index", f"{error}. Only search is affected. To rebuild it, see docs/operations.md")
     finally:
         copy.close()
 
@@ -236,15 +236,15 @@ def _search(database: sqlite3.Connection) -> Iterator[Fault]:
 def _rows(database: sqlite3.Connection, tables: tuple[Table, ...]) -> Iterator[Fault]:
     for table in _present(database, tables):
         joined = "" if table.name == "sessions" else "LEFT JOIN sessions USING (session_key)"
-        # All columns besides: a text that is not UTF-8 is a fault wherever it is.
+        # Include all other columns: text that is not UTF-8 is a fault in any of them.
         columns = f"{table.columns}, {table.name}.*, session_id"
-        statement = f"SELECT {columns} FROM {table.name} {joined}"  # noqa: S608  our own words
+        statement = f"SELECT {columns} FROM {table.name} {joined}"  # noqa: S608  no user input
         yield from _each(database, table, statement)
 
 
 def _rows_of_no_session(database: sqlite3.Connection) -> Iterator[Fault]:
     for table in _present(database, _OF_NO_SESSION):
-        statement = f"SELECT {table.columns}, NULL FROM {table.name}"  # noqa: S608  our own words
+        statement = f"SELECT {table.columns}, NULL FROM {table.name}"  # noqa: S608  no user input
         yield from _each(database, table, statement)
 
 
@@ -262,7 +262,7 @@ def _each(database: sqlite3.Connection, table: Table, statement: str) -> Iterato
                 faults += 1
                 yield problem
             if faults == MAX_FAULTS:
-                yield Fault(f"table {table.name}", "has more rows that can't be read; they are not listed")
+                yield Fault(f"table {table.name}", "has more unreadable rows, which are not listed")
                 return
     except sqlite3.Error as error:
         yield Fault(f"table {table.name}", f"can't be read to its end: {error}")
@@ -272,13 +272,13 @@ def _problem(table: Table, row: Row) -> Fault | None:
     session_id = row[-1].decode("utf-8", "replace") if isinstance(row[-1], bytes) else None
     try:
         if session_id is None and table not in _OF_NO_SESSION:
-            return Fault(f"table {table.name}", "has a row of a session that is not there")
+            return Fault(f"table {table.name}", "has a row of a session that doesn't exist")
         for value in row:
             if isinstance(value, _Text):
                 value.decode("utf-8")
         named = table.columns.count(",") + 1
         table.check((*row[:named], row[-1]))
-    except Exception as error:  # noqa: BLE001  whatever a damaged row leads to is what is to be told
+    except Exception as error:  # noqa: BLE001  a damaged row can cause any error, which is the finding
         names = {"documents": f"document {row[1]!r}", "nodes": f"node {row[0]!r}"}
         names |= dict.fromkeys(("jobs", "job_runs"), f"job {row[0]!r}")
         about = names.get(table.name, f"session {session_id}")
@@ -287,7 +287,7 @@ def _problem(table: Table, row: Row) -> Fault | None:
 
 
 def _holes(database: sqlite3.Connection) -> Iterator[Fault]:
-    """Numbers that are missing in a log."""
+    """Find gaps in the sequence numbers of logs."""
     statement = """
         SELECT session_id, COUNT(*), MIN(COALESCE(first_seq, seq)), MAX(seq), SUM(seq - COALESCE(first_seq, seq) + 1)
         FROM events JOIN sessions USING (session_key) GROUP BY session_key"""
@@ -295,5 +295,5 @@ def _holes(database: sqlite3.Connection) -> Iterator[Fault]:
     for session_id, _, first, last, numbers in database.execute(statement):
         if (first, numbers) != (1, last) and faults < MAX_FAULTS:
             faults += 1
-            missing = f"its log should have events 1 to {last} and has {numbers} from {first} on"
+            missing = f"its log should have events 1 to {last}, but has {numbers} events, starting at {first}"
             yield Fault(f"session {bytes(session_id).decode('utf-8', 'replace')}", missing)

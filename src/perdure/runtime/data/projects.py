@@ -1,4 +1,4 @@
-"""Projects: working directories with a name and defaults. Those of perdure.toml are fixed; others are documents.
+"""Projects: working directories with a name and defaults. Those in perdure.toml are fixed; others are documents.
 
 Above: the verbs and the facts. Below: the store.
 """
@@ -19,7 +19,7 @@ from perdure.stores.base import Store
 
 
 def read(documents: dict[str, bytes]) -> tuple[dict[str, ProjectSettings], dict[str, str]]:
-    """Projects as they are stored; and what is wrong with each that can't be read."""
+    """The stored projects, and the errors of those that can't be read."""
     found, damaged = {}, {}
     for key, body in documents.items():
         try:
@@ -34,27 +34,27 @@ class Projects:
         self._store = store
         self._configured = configured
         self._data = data
-        # No bound: the projects that are stored, each made by somebody with the token.
+        # Unbounded: holds all stored projects, which only users with the token can create.
         self._made: dict[str, ProjectSettings] = {}
-        # One change at a time: each looks at what is there, and then waits for the store.
+        # One change at a time: each checks the current projects and then awaits the store.
         self._changing = asyncio.Lock()
         self.on_change: Callable[[], None] = lambda: None
-        """Called when this server has changed a project: other nodes read it again."""
+        """Called when this server has changed a project, so that other nodes reload."""
 
     async def load(self) -> dict[str, str]:
-        """Those that were made over the API; what is wrong with each that can't be read, and so is not there."""
+        """Load the projects created over the API. Skips those that can't be read, and returns their errors."""
         self._made, damaged = read(await self._store.documents("project"))
         return damaged
 
     async def reload(self) -> None:
-        """Another node has changed some."""
+        """Load again after another node has changed projects."""
         await self.load()
 
     def all(self) -> dict[str, ProjectSettings]:
         return {**self._made, **self._configured}
 
     def find(self, key: str) -> tuple[str, ProjectSettings]:
-        """By id, or by name if that is unique."""
+        """A project by its id, or by its name if that is unique."""
         projects = self.all()
         if key in projects:
             return key, projects[key]
@@ -95,7 +95,7 @@ class Projects:
         self.on_change()
 
     def around(self, path: str) -> list[str]:
-        """The projects that a directory lies in: of nested ones the innermost, all of them if they share a path."""
+        """The projects that contain a directory: the innermost, or several if they have the same path."""
         real = os.path.realpath(path)
         depths: dict[str, int] = {}
         for identity, settings in self.all().items():
@@ -121,19 +121,19 @@ class Projects:
         return settings.runner_mode if settings else None
 
     def options(self, project: str | None) -> ProjectOptions:
-        """What the project says of how agents run. Only perdure.toml may: such a project can't be made over the API."""
+        """The project's options for agents. Only projects in perdure.toml have them, not those created over the API."""
         settings = self._configured.get(project) if project else None
         return settings.options if settings else ProjectOptions()
 
     def public(self, identity: str, settings: ProjectSettings, active_session_id: str | None) -> dict[str, Any]:
         shown: dict[str, Any] = msgspec.to_builtins(settings)
         shown["name"] = settings.name or identity
-        # Keys may stand in these: their names are enough.
+        # The values may be secrets: show the names only.
         shown["options"].update(
             (key, sorted(shown["options"][key])) for key in ("env", "mcp_servers") if key in shown["options"]
         )
         shown["permissions"] = [msgspec.to_builtins(rule) for rule in settings.permissions]
-        # Under both names: TeamHQ's programs read the second.
+        # Both spellings: TeamHQ's programs read the second.
         return {"id": identity, **shown, "active_session_id": active_session_id, "activeSessionId": active_session_id}
 
     async def _put(self, identity: str, settings: ProjectSettings) -> None:
@@ -149,6 +149,6 @@ class Projects:
         if "\x00" in settings.path or not os.path.isabs(settings.path):
             raise Refused("invalid", f"path must be absolute, not {settings.path!r}.", fields=["path"])
         if not os.path.isdir(settings.path):
-            raise Refused("invalid", f"path {settings.path!r} is not a directory. Make it first.", fields=["path"])
+            raise Refused("invalid", f"path {settings.path!r} is not a directory. Create it first.", fields=["path"])
         if is_private(settings.path, self._data):
             raise Refused("invalid", f"path {settings.path!r} {PRIVATE}. Choose another.", fields=["path"])

@@ -1,8 +1,8 @@
-"""Jobs and their runs in the store. A decision is kept only if the job has not changed since it was read.
+"""Stores jobs and their runs. A decision is stored only if the job has not changed since it was read.
 
-Above: the verbs for jobs, and the scheduler. Below: core/jobs.py decides, the store keeps. Of two that decide at the
-same time (a person and the scheduler, or two servers), the second gets a Conflict and reads again: optimistic
-concurrency is all the locking there is.
+Above: the verbs for jobs, and the scheduler. Below: core/jobs.py, which decides; the store. If two callers decide at
+the same time (a person and the scheduler, or two servers), the second gets a Conflict, reads again and decides again.
+There are no locks besides this optimistic concurrency.
 """
 
 import logging
@@ -26,7 +26,7 @@ LOOK_BACK_RUNS = 20
 
 
 class Facts(NamedTuple):
-    """What a decision about a job may know."""
+    """The facts for a decision about a job."""
 
     job: Job
     opened: list[Run]
@@ -50,7 +50,7 @@ class Ledger:
         self._store = log.store
         self.on_change: Callable[[], None] = lambda: None
         self.decided_here: set[str] = set()
-        """Jobs of whose runs this node has decided something; as many as there are jobs."""
+        """Jobs for which this node has created or changed a run. At most one entry per job."""
 
     def now_ms(self) -> int:
         return int(self._log.now() * 1000)
@@ -62,7 +62,7 @@ class Ledger:
         return (await self._load(job_id))[0]
 
     async def exists(self, job_id: str) -> bool:
-        """Also if it can't be read."""
+        """Whether the job exists, even if it can't be read."""
         try:
             return await self._store.load_job(job_id) is not None
         except StoreDamaged:
@@ -81,7 +81,7 @@ class Ledger:
         return job, row.revision
 
     async def add(self, job: Job) -> None:
-        """Raises Conflict if there is one with this id."""
+        """Raises Conflict if a job with this id exists."""
         await self._put(job, 1, None, Decided(job))
 
     async def decide(self, job_id: str, make: Make, run_id: str | None = None) -> Job:
@@ -167,11 +167,11 @@ def row_of(run: Run) -> RunRow:
 
 
 def run_of(row: RunRow) -> Run | None:
-    """None if it can't be read."""
+    """The run of a row; None if it can't be read."""
     try:
         run = msgspec.json.decode(row.body, type=Run)
         said = [text.decode("utf-8", "surrogatepass") for text in (row.detail, row.message, row.result)]
     except UNREADABLE as error:
-        logger.warning("run %s of job %s can't be read and is left out: %s", row.run_id, row.job_id, error)
+        logger.warning("job %s: could not read run %s; skipping it: %s", row.job_id, row.run_id, error)
         return None
     return replace(run, session_id=row.session_id, detail=said[0], text=said[1], result=said[2])

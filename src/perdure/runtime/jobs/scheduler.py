@@ -35,16 +35,16 @@ from perdure.core.jobs import (
 from perdure.runtime.jobs.ledger import Facts, Ledger, schedule_of
 from perdure.runtime.log.log import Log
 from perdure.runtime.log.reading import said_in_turns
-from perdure.runtime.verbs.sessions import Opening, Outgoing, Sessions
+from perdure.runtime.verbs.sessions import NewSession, Outgoing, Sessions
 
 logger = logging.getLogger(__name__)
 
 LOOK_S = 30.0
-"""How often to poll without a wake-up: somebody may set the clock, and a wake-up may get lost."""
+"""How often to poll without a wake-up: a wake-up can be lost, and the system time can change."""
 SWEEP_S = 3_600.0
 RETRY_S = 5.0
 RETRY_FOR_MS = 600_000
-"""How long to retry a message that the server has no room for."""
+"""How long to retry a message that the server can't accept for now."""
 SEND_LIMIT_S = 60.0
 """How long sending a message may take, including a probe of the agent's program."""
 DUE_AT_ONCE = 100
@@ -55,7 +55,7 @@ RUNS_KEPT = 1_000
 ERASED_AT_ONCE = 100
 DAY_MS = 86_400_000
 NEWEST_TURNS = 200
-"""How many of the newest turns to search for that of a queued message."""
+"""How many of the newest turns to search for the turn of a queued message."""
 WHEN_BUSY: dict[str, Any] = {"wait": "queue", "skip": "reject", "interrupt": "interrupt"}
 ERASED = "Its session was erased."
 OUTCOMES: dict[str, Outcome] = {"failed": "failed", "timed_out": "failed", "cancelled": "cancelled"}
@@ -69,13 +69,13 @@ class Scheduler:
         self._news = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._sending: dict[str, asyncio.Task[None]] = {}
-        """By job, so that a slow one delays no other."""
+        """Send tasks by job, so that a slow job doesn't delay others."""
         self._room = asyncio.Semaphore(SENDING_AT_ONCE)
         self._untidy: set[str] = set()
         self._tidying: asyncio.Task[None] | None = None
         self._sessions_of_runs: set[str] = set()
         self._touched: set[str] = set()
-        """Sessions of open runs that have changed since the last look."""
+        """Sessions of open runs that have changed since the last check."""
         self._looked_s = self._swept_s = float("-inf")
         ledger.on_change = self.wake
 
@@ -90,7 +90,7 @@ class Scheduler:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def wake(self) -> None:
-        """There may be something to do."""
+        """Check soon for work."""
         self._news.set()
 
     def _changed(self, session_id: str) -> None:
@@ -105,10 +105,10 @@ class Scheduler:
             try:
                 wait_s = await self.tick()
             except StoreError as error:
-                logger.warning("could not look for jobs that are due; trying again: %s", error)
+                logger.warning("could not check for due jobs; retrying: %s", error)
                 wait_s = RETRY_S
             except Exception:
-                logger.exception("the scheduler failed; trying again")
+                logger.exception("the scheduler failed; retrying")
                 wait_s = LOOK_S
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(wait_s):
@@ -141,20 +141,20 @@ class Scheduler:
             if refusal.code == "invalid":
                 await self._pause(job_id, refusal.detail)
             elif refusal.code != "not_found":
-                logger.warning("job %s: %s", job_id, refusal.detail)
+                logger.warning("job %s failed; retrying later: %s", job_id, refusal.detail)
         except StoreDamaged as error:
-            logger.warning("job %s: %s", job_id, error)
+            logger.warning("job %s failed; retrying later: %s", job_id, error)
         except StoreError:
             raise
         except Exception:
-            logger.exception("job %s failed; trying again", job_id)
+            logger.exception("job %s failed; retrying", job_id)
         return False
 
     async def _pause(self, job_id: str, why: str) -> None:
-        """Its schedule has become invalid, for example because this machine lost its time zone."""
-        logger.warning("job %s pauses: %s", job_id, why)
+        """Pause a job whose schedule has become invalid, for example because its time zone no longer exists here."""
+        logger.warning("job %s: pausing it: %s", job_id, why)
         await self._ledger.decide(
-            job_id, lambda facts: paused(facts.job, facts.opened, "failures", f"It paused itself. {why}", facts.now_ms)
+            job_id, lambda facts: paused(facts.job, facts.opened, "failures", f"Paused. {why}", facts.now_ms)
         )
 
     async def _claim(self, job_id: str) -> None:
@@ -165,7 +165,7 @@ class Scheduler:
     # Runs -----------------------------------------------------------------------------------------------------------
 
     async def _look_after_runs(self, steady: float) -> None:
-        # Before reading: what changes from here on is for the next tick.
+        # Take these before reading: later changes are for the next tick.
         touched, self._touched = self._touched, set()
         is_time = steady - self._looked_s >= LOOK_S
         if is_time:
@@ -179,7 +179,7 @@ class Scheduler:
                 await self._guarded(run.job_id, self._look(run))
 
     def _is_ours(self, run: Run) -> bool:
-        """With several nodes the one that decided on a run sends it. Others do after a while: it may have died."""
+        """With several nodes, the node that claimed a run sends it. If it doesn't, others do after OTHERS_AFTER_MS."""
         is_young = self._ledger.now_ms() - run.claimed_ms < OTHERS_AFTER_MS
         return self._log.shared is None or run.job_id in self._ledger.decided_here or not is_young
 
@@ -188,7 +188,7 @@ class Scheduler:
         try:
             pause_s = await self._try_to_send(run)
         except Exception:
-            logger.exception("job %s: starting run %s failed; trying again", run.job_id, run.id)
+            logger.exception("job %s: starting run %s failed; retrying", run.job_id, run.id)
             pause_s = LOOK_S
         try:
             await asyncio.sleep(pause_s)
@@ -197,7 +197,7 @@ class Scheduler:
             self._news.set()
 
     async def _try_to_send(self, run: Run) -> float:
-        """Returns how many seconds to wait before the next try; 0 for none."""
+        """Try once. Returns how many seconds to wait before the next attempt; 0 if none is needed."""
         try:
             async with self._room, asyncio.timeout(SEND_LIMIT_S):
                 now = await self._ledger.run(run.job_id, run.id)
@@ -215,13 +215,13 @@ class Scheduler:
                 return await self._not_sent(run, "failed", refusal.detail)
             return await self._later_or_never(run, refusal.detail)
         except TimeoutError:
-            # It may have been sent: the next try finds that out.
+            # The message may have been sent. If so, the next attempt finds its receipt.
             return await self._later_or_never(run, f"Its message could not be sent within {SEND_LIMIT_S:g} s.")
         except StoreError as error:
             return await self._later_or_never(run, str(error))
         except Exception:
-            logger.exception("job %s: run %s could not be started", run.job_id, run.id)
-            return await self._not_sent(run, "failed", "Perdure failed while starting it. The server's log says more.")
+            logger.exception("job %s: could not start run %s", run.job_id, run.id)
+            return await self._not_sent(run, "failed", "An internal error occurred at its start; see the server's log.")
         return await self._note_sent(now, answer.get("turn"))
 
     async def _later_or_never(self, run: Run, why: str) -> float:
@@ -238,7 +238,7 @@ class Scheduler:
             # A newer run took its place while it was sent.
             with contextlib.suppress(Refused):
                 await self._sessions.abort(str(run.session_id))
-        # It may be over already: look at all that run.
+        # The turn may already have ended: check all running ones now.
         self._looked_s = float("-inf")
         return 0.0
 
@@ -246,7 +246,7 @@ class Scheduler:
         try:
             await self._end(run, outcome, detail)
         except Refused as refusal:
-            logger.warning("job %s: %s", run.job_id, refusal.detail)
+            logger.warning("job %s: could not record the end of run %s; retrying: %s", run.job_id, run.id, refusal)
             return LOOK_S
         except StoreError as error:
             return self._later(run, str(error))
@@ -254,7 +254,7 @@ class Scheduler:
 
     @staticmethod
     def _later(run: Run, why: str) -> float:
-        logger.warning("job %s: run %s can't start yet; trying again: %s", run.job_id, run.id, why)
+        logger.warning("job %s: run %s can't start yet; retrying: %s", run.job_id, run.id, why)
         return RETRY_S
 
     async def _sent(self, job: Job, run: Run) -> tuple[Run, dict[str, Any]]:
@@ -272,7 +272,7 @@ class Scheduler:
             run = await self._moved(job, run)
         session_id = str(run.session_id)
         if session_id == session_of(job, run):
-            return run, await sessions.create_once(session_id, opening_of(job, run), message)
+            return run, await sessions.create_once(session_id, new_session_of(job, run), message)
         return run, await sessions.send(session_id, message)
 
     async def _is_open(self, run: Run) -> bool:
@@ -303,10 +303,10 @@ class Scheduler:
         except (Refused, StoreDamaged, *UNREADABLE) as error:
             if isinstance(error, Refused) and error.code not in ("damaged", "not_found"):
                 raise
-            await self._end(run, "failed", f"How its turn ended can't be read: {error}")
+            await self._end(run, "failed", f"Can't read how its turn ended: {error}")
 
     async def _look_at(self, run: Run) -> None:
-        """Whether its turn is over, and how it ended."""
+        """Record how the run's turn ended, if it has."""
         store, session_id = self._log.store, str(run.session_id)
         receipt = await store.find_receipt(session_id, str(run.message_id))
         if run.session_id is None or receipt is None:
@@ -334,7 +334,7 @@ class Scheduler:
         )
 
     async def _turn_of(self, session_id: str, run: Run, answer: bytes) -> int | None:
-        """The turn of its message: None while it is queued, 0 if it never will have one."""
+        """The turn of its message: None while it is queued, 0 if it will never have one."""
         with contextlib.suppress(*UNREADABLE):
             found = msgspec.json.decode(answer, type=dict[str, Any]).get("turn")
             if found is not None:
@@ -348,7 +348,7 @@ class Scheduler:
         return 0
 
     async def _result(self, session_id: str, turn: int) -> str:
-        """The agent's last text, cut to a bound."""
+        """The agent's last text, cut to RESULT_MAX_CHARS."""
         journal = await self._log.open(session_id)
         text, block = "", None
         async for events in said_in_turns(self._log.store, session_id, turn, turn, journal.last_seq):
@@ -362,13 +362,13 @@ class Scheduler:
         def made(facts: Facts, now: Run) -> Decided:
             over = ended(now, outcome, detail, facts.now_ms, **about)
             if now.session_id is None and now.started_ms is not None:
-                # It was erased meanwhile: nothing of what was said is kept.
+                # The session was erased in the meantime: store nothing of the conversation.
                 over = replace(over, detail=ERASED, result="")
             try:
                 return settled(facts.job, facts.schedule, over, facts.opened, facts.now_ms)
             except Refused as refusal:
                 left = [other for other in facts.opened if other.id != run.id]
-                pausing = paused(facts.job, left, "failures", f"It paused itself. {refusal.detail}", facts.now_ms)
+                pausing = paused(facts.job, left, "failures", f"Paused. {refusal.detail}", facts.now_ms)
                 return Decided(pausing.job, changed=[over, *pausing.changed])
 
         await self._change(run, made)
@@ -389,10 +389,10 @@ class Scheduler:
         except Refused as refusal:
             if refusal.code != "not_found":
                 raise
-            return True  # the job was removed; what it began goes on
+            return True  # the job was removed, but a run that has started continues
         return is_open
 
-    # Now and then ---------------------------------------------------------------------------------------------------
+    # Periodic cleanup -----------------------------------------------------------------------------------------------
 
     async def _sweep(self) -> None:
         jobs = await self._ledger.all()
@@ -404,7 +404,7 @@ class Scheduler:
         self._tidy([job.id for job in jobs])
 
     def _tidy(self, job_ids: list[str]) -> None:
-        """Clean up in a task of its own, so that due runs don't wait for it."""
+        """Clean up in a separate task, so that due runs don't wait for it."""
         self._untidy |= set(job_ids)
         if self._untidy and (self._tidying is None or self._tidying.done()):
             self._tidying = asyncio.create_task(self._tidy_up(), name="old runs of jobs")
@@ -415,17 +415,17 @@ class Scheduler:
             try:
                 await self._guarded(job_id, self._keep_few(job_id))
             except StoreError as error:
-                logger.warning("job %s: could not remove old runs yet: %s", job_id, error)
+                logger.warning("job %s: could not remove old runs; retrying later: %s", job_id, error)
 
     async def _keep_few(self, job_id: str) -> None:
-        """Erase the sessions of old runs, as the job says, and forget the oldest runs."""
+        """Erase the sessions of old runs according to the job's settings, and delete the oldest runs."""
         job = await self._ledger.load(job_id)
         spec = job.spec
         if spec.session == "new" and (spec.keep_sessions is not None or spec.keep_days is not None):
             most = RUNS_KEPT if spec.keep_sessions is None else spec.keep_sessions
             oldest_ms = 0 if spec.keep_days is None else self._ledger.now_ms() - spec.keep_days * DAY_MS
             runs = await self._ledger.runs(job_id, 2 * RUNS_KEPT, held=True)
-            # Only sessions that the job opened, not one that somebody gave it.
+            # Only sessions that the job created, not one that a person chose for it.
             held = [run for run in runs if not run.is_open and run.session_id == session_of(job, run)]
             old = [run for at, run in enumerate(held) if at >= most or (run.ended_ms or 0) < oldest_ms]
             for run in old[-ERASED_AT_ONCE:]:
@@ -433,20 +433,20 @@ class Scheduler:
         await self._ledger.trim(job_id, RUNS_KEPT)
 
     async def _erase(self, run: Run) -> None:
-        """Keep a session that somebody has continued."""
+        """Erase a run's session, unless a person has continued it."""
         session_id = str(run.session_id)
         try:
             journal = await self._log.open(session_id)
             if journal.state.phase in ("idle", "ended") and journal.state.turn_count <= 1 and not journal.state.queue:
                 await self._sessions.erase(session_id)
         except (Refused, StoreError) as error:
-            logger.info("job %s: could not erase session %s yet: %s", run.job_id, session_id, error)
+            logger.info("job %s: could not erase session %s; retrying later: %s", run.job_id, session_id, error)
 
 
-def opening_of(job: Job, run: Run) -> Opening:
+def new_session_of(job: Job, run: Run) -> NewSession:
     spec = job.spec
     shown = local_time(schedule_of(spec, job.created_ms), run.due_ms)[:16].replace("T", " ")
-    return Opening(
+    return NewSession(
         project=spec.project,
         workdir=spec.workdir,
         agent=spec.agent,

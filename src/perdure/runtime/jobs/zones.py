@@ -1,4 +1,4 @@
-"""Time zones by name, and the machine's own. Above: the ledger and the verbs. Below: zoneinfo, tzdata and tzlocal."""
+"""Time zones by name, and the local one. Above: the ledger and the verbs. Below: zoneinfo, tzdata and tzlocal."""
 
 from functools import lru_cache
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -12,7 +12,7 @@ MAX_KEPT = 256
 
 @lru_cache(MAX_KEPT)
 def zone(name: str) -> ZoneInfo:
-    """Refuses a name that is not in the database."""
+    """The time zone with this name. Raises Refused if it is unknown."""
     try:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError) as error:
@@ -24,7 +24,7 @@ def zone(name: str) -> ZoneInfo:
 
 
 def local_zone() -> str:
-    """The machine's own time zone; UTC if it has none that can be named."""
+    """The name of the machine's time zone, or UTC if it has no name."""
     try:
         name = tzlocal.get_localzone_name()
         return zone(name).key if name else "UTC"

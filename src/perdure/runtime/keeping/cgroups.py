@@ -1,13 +1,13 @@
-"""Control groups: one for each launch, where the system allows it. What an agent starts leaves it only on purpose.
+"""Control groups: one for each launch, if the system allows it. A process of the launch leaves it only deliberately.
 
-Above: the launcher makes and sweeps them, a launch that is over removes its own; processes.py recognises their members,
-`perdure doctor` says whether they can be had. Below: the cgroup file system, version 2, or any writable hierarchy of
-version 1. Only membership is used: no controller is turned on, and nothing is limited.
+Above: the launcher creates and sweeps them, and a finished launch removes its own; processes.py recognises their
+members; `perdure doctor` reports whether they are available. Below: the cgroup filesystem, version 2, or any writable
+hierarchy of version 1. Only membership is used: no controller is enabled, and nothing is limited.
 
-A process carries its mark in its environment, which it can clear, and has a parent, which it can leave. Its group it
-leaves only on purpose. The group of a launch is called after it, below the group that the server is in: so its members
-are seen in /proc, whatever hierarchy that is. Where groups can't be made, marks and parents are all there is. It finds
-what an agent forgets; it is no fence: one that may write to the group above can put itself there.
+A process can clear its environment, where its mark is, and it can detach from its parent. But it leaves its control
+group only deliberately. A launch's group is named after it and is below the server's own group. Its members are
+therefore visible in /proc in any hierarchy. If groups can't be created, only marks and parents are left. Groups are no
+sandbox: they find processes that an agent left behind, but a process that may write to the group above can leave.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 PREFIX = "perdure-"
 MEMBERS = "cgroup.procs"
-# Those that need nothing to be set before a process may enter, the one that is made for ending processes first.
+# Hierarchies that a process may enter without further setup. The freezer comes first, as it is meant for this purpose.
 VERSION_1 = ("freezer", "pids", "cpuacct", "devices")
 TRY_TIMEOUT_S = 5.0
 REMOVE_TRIES = 10
@@ -35,21 +35,21 @@ _MEMBER = re.compile(rb"/" + PREFIX.encode() + rb"([A-Za-z0-9][A-Za-z0-9_.-]{0,9
 
 
 class Base(NamedTuple):
-    """A group in which groups for launches may be made."""
+    """A group in which groups for launches may be created."""
 
     folder: Path
     version: int
 
 
 def launch_in(membership: bytes) -> str | None:
-    """The launch whose group a process is in, from its /proc/PID/cgroup. Where a server runs inside of a launch of
-    another one, the inner launch, as with marks."""
+    """The launch whose group a process is in, from its /proc/PID/cgroup. If a server runs inside another server's
+    launch, this is the inner launch, as with marks."""
     found = _MEMBER.findall(membership)
     return os.fsdecode(found[-1]) if found else None
 
 
 def bases(mounts: str, membership: str) -> Iterator[Base]:
-    """Where the process with this /proc/PID/cgroup could make groups, best first. `mounts` is its mountinfo."""
+    """Where a process could create groups, best first. `membership` is its /proc/PID/cgroup, `mounts` its mountinfo."""
     own = dict(line.split(":", 2)[1:] for line in membership.splitlines() if line.count(":") >= 2)
     hierarchies: dict[str, Base] = {}
     for line in mounts.splitlines():
@@ -74,7 +74,7 @@ def bases(mounts: str, membership: str) -> Iterator[Base]:
 
 
 def _below(path: str, root: str) -> str | None:
-    """A group's path inside of a mount that shows only what is below `root`."""
+    """A group's path inside a mount that shows only what is below `root`; None if it is elsewhere."""
     if root == "/":
         return path.lstrip("/")
     if path == root or path.startswith(root + "/"):
@@ -87,7 +87,7 @@ def _unescaped(field: str) -> str:
 
 
 def here() -> list[Base]:
-    """Where this process could make groups, best first."""
+    """Where this process could create groups, best first."""
     try:
         return list(bases(Path("/proc/self/mountinfo").read_text(), Path("/proc/self/cgroup").read_text()))
     except OSError:
@@ -95,7 +95,7 @@ def here() -> list[Base]:
 
 
 def try_out(base: Base) -> str | None:
-    """Why no process can be put into a group there; None if it can."""
+    """Why no process can be moved into a group there; None if it can."""
     group = base.folder / f"{PREFIX}try-{os.getpid()}-{time.monotonic_ns()}"
     try:
         group.mkdir()
@@ -112,11 +112,11 @@ def try_out(base: Base) -> str | None:
         return f"{base.folder}: {error}"
     finally:
         remove(group)
-    return None if entering.returncode == 0 else f"{base.folder}: a process can't be put into a group"
+    return None if entering.returncode == 0 else f"{base.folder}: could not move a process into a group"
 
 
 def find() -> tuple[Base | None, str]:
-    """The best place for groups, or why no place works."""
+    """The best place for groups, or why none works."""
     reasons = []
     for base in here():
         reason = try_out(base)
@@ -127,10 +127,10 @@ def find() -> tuple[Base | None, str]:
 
 
 def remove(group: Path) -> bool:
-    """Remove a group and those that were made inside of it; False if a process is still in it."""
+    """Remove a group and those below it; False if a process is still in it."""
     for number in range(REMOVE_TRIES):
         if number:
-            # The last process may be gone for everybody but its group.
+            # A process that has ended may stay in its group for a moment.
             time.sleep(REMOVE_AGAIN_S)
         inside = [Path(folder) for folder, _, _ in os.walk(group, topdown=False)] or [group]
         for folder in inside:
@@ -142,7 +142,7 @@ def remove(group: Path) -> bool:
 
 
 def remove_of(launch: Path) -> None:
-    """Remove the group of a launch that is over. Its folder names it; if that is damaged, it is looked for."""
+    """Remove the group of a finished launch. The launch's spec.json names it; if that is damaged, search for it."""
     name = f"{PREFIX}{launch.name}"
     try:
         named = json.loads((launch / "spec.json").read_text()).get("cgroup")
@@ -165,24 +165,24 @@ class ControlGroups:
         self._base, self._reason = find()
 
     def note(self) -> dict[str, Any]:
-        """Where they are, or why they can't be made: for `perdure doctor`, whose own place may be another one."""
+        """Where they are, or why there are none. For `perdure doctor`, which may itself run in a different group."""
         folder = str(self._base.folder) if self._base is not None else None
         return {"folder": folder, "version": self._base.version if self._base else None, "reason": self._reason}
 
     def make(self, launch_id: str) -> str | None:
-        """A group for a launch; None where there are none."""
+        """Create a group for a launch; None if groups are not available."""
         if self._base is None:
             return None
         group = self._base.folder / f"{PREFIX}{launch_id}"
         try:
             group.mkdir(exist_ok=True)
         except OSError as error:
-            logger.warning("launch %s has no control group: %s", launch_id, error)
+            logger.warning("launch %s: could not create a control group; starting without one: %s", launch_id, error)
             return None
         return str(group)
 
     def sweep(self, install_id: str, living: Collection[str]) -> None:
-        """Remove what an earlier server left of launches that are over, after their processes were ended."""
+        """Remove the groups of finished launches that an earlier server left. End their processes first."""
         if self._base is not None:
             for group in self._base.folder.glob(f"{PREFIX}{install_id}-*"):
                 if group.name.removeprefix(PREFIX) not in living:

@@ -1,8 +1,8 @@
-"""Which launches may have more to read: the sockets of all keepers and the files of those that talk, watched as one.
+"""Tells which launches may have more output, by watching the sockets of all keepers and the files of active launches.
 
-Above: the pump (running/pump.py), which says when to look; launches, which are called. Below: epoll, or kqueue on
-macOS, and inotify. The event loop watches one descriptor and not each socket, so a tick in which a hundred agents have
-spoken is one wake-up. While nobody looks, bytes wait in their sockets, and keepers send no second one.
+Above: the pump (running/pump.py), which decides when to look; launches, whose callbacks are called. Below: epoll, or
+kqueue on macOS, and inotify. The event loop watches a single descriptor instead of each socket, so output of a hundred
+agents in one tick causes one wake-up. Between two looks, hints wait in their sockets, and keepers send no second one.
 
 A byte from the keeper costs three system calls for each piece of text. For a launch that produces output, the server
 therefore watches the file with inotify and turns the keeper's hints off. Without inotify, hints stay on.
@@ -21,7 +21,7 @@ from functools import partial
 
 MAX_AT_ONCE = 4096
 READ_BYTES = 16 * 1024
-"""A thousand events. If there are more, the next look reads them."""
+"""Enough for a thousand events. The next look reads the rest."""
 
 Call = Callable[[], object]
 
@@ -53,16 +53,16 @@ else:
 
 
 class _Files:
-    """Files that grow, as inotify sees them. One instance for the whole server: a user may have few of them."""
+    """Watches files for growth with inotify. One instance for the whole server, as the number per user is limited."""
 
     IN_MODIFY, IN_Q_OVERFLOW = 0x2, 0x4000
-    HEAD = struct.Struct("iIII")  # watch, mask, cookie, length of a name: 0, since files are watched and not folders
+    HEAD = struct.Struct("iIII")  # watch, mask, cookie, name length (0, since these are files and not folders)
 
     def __init__(self) -> None:
         self._libc = ctypes.CDLL(None, use_errno=True)
         self.fd = self._checked(self._libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC))
         self._calls: dict[int, list[Call]] = {}
-        """Of each watch. A file has one watch, however many follow it."""
+        """The callbacks of each watch. A file has one watch, however many callbacks follow it."""
 
     @staticmethod
     def _checked(result: int) -> int:
@@ -92,19 +92,19 @@ class _Files:
             elif mask & self.IN_Q_OVERFLOW:
                 grown.update(dict.fromkeys(self._calls))
         for watch in grown:
-            # One of those before it may have taken this one away.
+            # An earlier callback may have removed this one.
             for call in tuple(self._calls.get(watch, ())):
                 call()
 
 
 class Hints:
     def __init__(self, on_news: Callable[[], None]) -> None:
-        """`on_news` is called by the event loop when there is something to look at."""
+        """The event loop calls `on_news` when there is something to look at."""
         self._on_news = on_news
         self._calls: dict[int, Call] = {}
         self._poll = _Poll()
         self._files: _Files | None = None
-        with contextlib.suppress(OSError):  # the user has too many instances: keepers send hints
+        with contextlib.suppress(OSError):  # the user has too many instances: rely on the keepers' hints
             self._files = _Files() if sys.platform == "linux" else None
         if self._files is not None:
             self._calls[self._files.fd] = self._files.look
@@ -112,30 +112,30 @@ class Hints:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def add(self, connection: socket.socket, call: Call) -> None:
-        """Call this when there is something to read."""
+        """Call `call` when the connection has something to read."""
         self._calls[connection.fileno()] = call
         self._poll.add(connection.fileno())
 
     def remove(self, connection: socket.socket) -> None:
-        """After `close` there is nothing to do."""
+        """Stop watching the connection. Does nothing after `close`."""
         if self._calls.pop(connection.fileno(), None) is not None:
             self._poll.remove(connection.fileno())
 
     def follow(self, fd: int, call: Call) -> int | None:
-        """Call this when the file grows; None if that can't be seen."""
+        """Call `call` when the file grows. Returns None if the file can't be watched."""
         try:
             return self._files.add(fd, call) if self._files is not None else None
         except OSError:
             return None
 
     def unfollow(self, watch: int, call: Call) -> None:
-        """After `close` there is nothing to do."""
+        """Stop watching the file. Does nothing after `close`."""
         if self._files is not None:
             self._files.remove(watch, call)
 
     def look(self) -> None:
         for number, _ in self._poll.ready():
-            # One of those before it may have taken this one away.
+            # An earlier callback may have removed this one.
             if (call := self._calls.get(number)) is not None:
                 call()
 
@@ -145,7 +145,7 @@ class Hints:
             self._loop.add_reader(self._poll.fileno(), self._on_news)
 
     def rest(self) -> None:
-        """Tell nobody anything until `watch`."""
+        """Call nothing until `watch` is called."""
         if self._loop is not None:
             self._loop.remove_reader(self._poll.fileno())
             self._loop = None

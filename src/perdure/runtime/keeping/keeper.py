@@ -1,25 +1,24 @@
-"""The keeper: a small process that holds one agent, so that its turn outlives the server.
+"""The keeper: a small process that holds one agent, so that a turn outlives the server.
 
     python3 -I -S keeper.py FOLDER LOCK_FD
 
-Above: launch.py makes the folder, takes the lock, starts this file and speaks to `sock`. Below: the agent and all
-that it starts. The folder is the whole interface: spec.json, in, out, err, lock, sock, pid.json, exit.json.
+Above: launch.py creates the folder, takes the lock, starts this file and connects to `sock`. Below: the agent and
+everything it starts. The folder is the whole interface: spec.json, in, out, err, lock, sock, pid.json, exit.json.
 
-It is deliberately blind to the agent's protocol: it moves bytes, keeps limits and ends processes. It is one file
-that needs nothing but the standard library, and everything is imported at the start, so that an upgrade of the
-package under a running keeper changes nothing for it. One thread: PR_SET_PDEATHSIG fires when the *thread* that
-spawned the agent dies.
+The keeper deliberately knows nothing of the agent's protocol: it moves bytes, enforces limits and ends processes. It is
+one file that needs only the standard library and imports everything at the start, so upgrading the package doesn't
+affect a running keeper. It has one thread: PR_SET_PDEATHSIG fires when the *thread* that spawned the agent dies.
 
-- stdout is a pipe copied to `out`. A file has no back-pressure, and asyncio agents refuse it. A full disk or an
-  unread spool makes the agent wait; no byte is lost.
-- stdin is a pipe fed from `in`, whole lines only: a server that dies inside a write leaves a torn line, and half a
-  line must never reach the agent.
-- `lock` comes open and locked from the server, so there is no moment at which a starting keeper looks dead.
-- `sock` is presence. Upward go single bytes ("o" there is output, "x" it is over), which may be lost: facts are in
-  the files. No second one follows while one is unread, and no "o" at all to a server that sees `out` grow by other
-  means. Downward goes one JSON object per line: feed, ack, end, limits, hints, lease.
-- A lease, where nodes share directories, says until when the agent may act. Nobody's presence replaces it.
-- exit.json is written last, in one rename. Without it and without the lock, the keeper was killed.
+- stdout is a pipe, copied to `out`. A plain file has no backpressure, and asyncio agents refuse it. If the disk is full
+  or the spool is unread, the agent waits; no byte is lost.
+- stdin is a pipe, fed from `in` with complete lines only. A server that dies during a write leaves a partial line,
+  which must never reach the agent.
+- `lock` is inherited open and locked from the server, so a starting keeper never looks dead.
+- `sock` shows that a server is present. The keeper sends single bytes ("o": there is output, "x": the agent has ended).
+  They may be lost, as all data is in the files. It sends no second byte while one is unread, and no "o" to a server
+  that watches `out` itself. The server sends one JSON object per line: feed, ack, end, limits, hints, lease.
+- A lease (if nodes share directories) limits how long the agent may act, whether or not a server is present.
+- exit.json is written last, with an atomic rename. If it is missing and the lock is free, the keeper was killed.
 """
 
 import contextlib
@@ -72,19 +71,19 @@ def timestamp() -> str:
 
 
 def boottime_s() -> float:
-    """The lease's clock: it goes on while the machine is suspended, where the system has such a clock."""
+    """The clock for leases. It includes time in which the machine is suspended, if the system has such a clock."""
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
 def write_whole(name: str, value: dict[str, object]) -> None:
-    """A small JSON file that is either there entirely or not at all."""
+    """Write a small JSON file atomically."""
     with open(os.open(name + ".new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
         file.write(json.dumps(value).encode())
     os.rename(name + ".new", name)
 
 
 def read_whole(path: str) -> bytes:
-    """A small file, or nothing if it can't be read: its process is gone, or it belongs to somebody else."""
+    """Read a small file; empty if it can't be read, because its process is gone or belongs to another user."""
     try:
         with open(path, "rb", buffering=0) as file:
             return file.read()
@@ -93,14 +92,14 @@ def read_whole(path: str) -> bytes:
 
 
 def unread(fd: int) -> bool:
-    """Whether the other end has bytes of ours to read; where the system does not say, it has none."""
+    """Whether the other end still has to read bytes that we sent; False if the system can't tell."""
     with contextlib.suppress(OSError):
         return LINUX and fcntl.ioctl(fd, termios.TIOCOUTQ, bytes(4)) != bytes(4)
     return False
 
 
 class Spool:
-    """`out`: what the agent wrote, up to what the server has not yet stored and what the disk bears."""
+    """`out`: the agent's output. Limits the output that the server has not stored yet, and leaves free disk space."""
 
     def __init__(self, limit_bytes: int, disk_floor_bytes: int) -> None:
         self.fd = os.open("out", os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
@@ -116,13 +115,13 @@ class Spool:
         self._check_disk()
 
     def may_read(self) -> bool:
-        """Draining is bounded by what a pipe holds, so only a failed write stops it."""
+        """Whether to read more output. Draining is bounded by the pipe's size, so only a failed write stops it."""
         if self.draining:
             return not self.held
         return self.retry_at is None and self.size - self.acked <= self._limit
 
     def append(self, data: bytes) -> None:
-        assert not self.held, "nothing is read while a write waits"
+        assert not self.held, "read while a write is pending"
         self.held = data
         self._flush()
 
@@ -137,7 +136,7 @@ class Spool:
         if not LINUX or end - self._punched < PUNCH_STEP_BYTES:
             return
         punch = getattr(LIBC, "fallocate64", None) or LIBC.fallocate
-        # The result is not looked at: a file system that can't punch only costs disk until the folder goes.
+        # Ignore the result: without hole punching, the file only uses disk space until its folder is removed.
         begin, length = ctypes.c_int64(self._punched), ctypes.c_int64(end - self._punched)
         punch(self.fd, FALLOC_KEEP_SIZE_AND_PUNCH_HOLE, begin, length)
         self._punched = end
@@ -147,7 +146,7 @@ class Spool:
             try:
                 written = os.write(self.fd, self.held)
             except OSError:
-                # No room (or no quota, or a sick disk): keep the bytes, read no more, and try again.
+                # The disk or quota is full, or the disk fails: keep the bytes, stop reading, and retry.
                 self.retry_at = time.monotonic() + DISK_RETRY_S
                 return
             self.size, self.held = self.size + written, self.held[written:]
@@ -162,7 +161,7 @@ class Spool:
 
 
 class Tail:
-    """`err`: always drained, since an unread stderr blocks the agent; only its tail is kept."""
+    """`err`: the end of the agent's stderr. Always drained, since an unread stderr would block the agent."""
 
     def __init__(self) -> None:
         self._open("err", 0)
@@ -173,10 +172,10 @@ class Tail:
                 data = self._shrink(data)
             self._size += os.write(2, data)
         except OSError:
-            return  # only hints for a person: they give way on a full disk, while the agent must not block
+            return  # drop it on a full disk: it is only diagnostic, and the agent must not block
 
     def _open(self, name: str, flags: int) -> None:
-        """Descriptor 2, the keeper's own standard error: if the keeper breaks, its traceback is found here too."""
+        """Open it as descriptor 2, the keeper's own stderr: if the keeper crashes, its traceback is here too."""
         fd = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_APPEND | flags, 0o600)
         os.dup2(fd, 2, inheritable=False)
         os.close(fd)
@@ -192,12 +191,12 @@ class Tail:
 
 
 class Feed:
-    """`in` to the agent's stdin: whole lines of any length, never more than the pipe takes."""
+    """Copies `in` to the agent's stdin: complete lines of any length, without blocking on a full pipe."""
 
     def __init__(self, pipe: int) -> None:
         self.pipe = pipe
         self.finished = False  # nothing more will be written: the loop closes the pipe
-        self.broken = False  # nobody reads any more
+        self.broken = False  # the agent has closed its stdin
         self._source = os.open("in", os.O_RDONLY | os.O_CREAT, 0o600)
         self.fed = 0
         self._whole = 0
@@ -208,7 +207,7 @@ class Feed:
         return not self.finished and self.fed < self._whole
 
     def look(self) -> None:
-        """Find whole lines and pass them on. The torn tail is read anew each time: the server may have cut it."""
+        """Find complete lines and pass them on. A partial line is re-read each time: the server may truncate it."""
         position, size = self._whole, 0 if self._closing else os.fstat(self._source).st_size
         while position < size and (chunk := os.pread(self._source, CHUNK_BYTES, position)):
             last = chunk.rfind(b"\n")
@@ -218,13 +217,13 @@ class Feed:
         self.push()
 
     def close(self) -> None:
-        """End of file, after all that was written until now."""
+        """Send end of file after everything written so far."""
         self.look()
         self._closing = True
         self.push()
 
     def taken(self) -> int:
-        """How much was read, once nobody reads any more: what still lies in the pipe surely never reached the agent."""
+        """How many bytes were read, after the last reader is gone: what is left in the pipe never reached the agent."""
         if not LINUX:
             return self.fed
         unread = fcntl.ioctl(self.pipe, termios.FIONREAD, bytes(4))
@@ -238,15 +237,15 @@ class Feed:
             except BlockingIOError:
                 return
             except BrokenPipeError:
-                # The agent closed its stdin. It may still work and talk: this is no reason to end it.
+                # The agent closed its stdin. Don't end it: it may still be working and writing output.
                 self.finished = self.broken = True
         if self._closing:
             self.finished = True
 
 
 class Tree:
-    """Every process that the agent left behind: descendants of this subreaper, what carries the mark, and what is in
-    the launch's control group, if it has one."""
+    """All processes of the launch: descendants of this subreaper, processes with its mark, and members of its control
+    group, if it has one."""
 
     def __init__(self, launch_id: str, group: str | None) -> None:
         self._mark = b"\0" + os.fsencode(f"{MARK}={launch_id}") + b"\0"
@@ -265,18 +264,18 @@ class Tree:
         return sorted(own - {os.getpid()})
 
     def signal(self, number: int) -> list[int]:
-        """Pids are used at once after the look: their numbers can't come round again in that time."""
+        """Signal all of them. Pids are used immediately after they are listed: too soon to be reused."""
         pids = self.living()
-        # Children go on before their parents: a shell that sees its child stopped takes that for job control.
+        # Continue children before their parents: a shell that sees a stopped child takes that for job control.
         for pid in reversed(pids) if number == signal.SIGCONT else pids:
-            # It may be gone meanwhile, or have changed its user: then it is not ours to signal any more.
+            # It may have ended, or changed its user, so that we may no longer signal it.
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, number)
         return pids
 
     def stop(self) -> bool:
-        """Whether all of it stands still now. Who has SIGSTOP pending can't fork any more, so it does when a look finds
-        nobody new. Their states say less: who waits for the child of a vfork that was stopped never gets to "T"."""
+        """Stop all processes; False if some may still run. A process with SIGSTOP pending can't fork, so all have
+        stopped if none is new. Process states don't tell: the parent of a stopped vfork child never reaches "T"."""
         seen: set[int] = set()
         for _ in range(MAX_STOP_LOOKS):
             found = set(self.signal(signal.SIGSTOP))
@@ -286,7 +285,7 @@ class Tree:
         return False
 
     def _living_group(self) -> list[int]:
-        """Without /proc the agent's process group is all that can be seen from here."""
+        """Without /proc, only the agent's process group is visible."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.leader, 0)
             return [-self.leader] if self.leader else []
@@ -296,14 +295,14 @@ class Tree:
         found = {}
         for name in os.listdir("/proc"):
             if name.isdigit():
-                # After the last ")" only: a command's name may hold anything.
+                # Parse after the last ")": a command's name may contain anything.
                 fields = read_whole(f"/proc/{name}/stat").rpartition(b")")[2].split()
                 if len(fields) > 1 and fields[0] not in (b"Z", b"X"):
                     found[int(name)] = int(fields[1])
         return found
 
     def _members(self) -> list[int]:
-        """Also in groups that were made inside of it. Zombies are among them: who is alive is seen in /proc."""
+        """The pids in the control group and in groups below it. Includes zombies: check in /proc which are alive."""
         groups = os.walk(self.group) if self.group else ()
         return [int(pid) for folder, *_ in groups for pid in read_whole(f"{folder}/cgroup.procs").split()]
 
@@ -312,15 +311,15 @@ class Tree:
 
 
 def enter(group: str | None) -> None:
-    """Put this process and all that it will start into the launch's control group; without one, marks must do."""
+    """Move this process, and so everything it starts, into the launch's control group, if there is one."""
     if group:
         with contextlib.suppress(OSError), open(f"{group}/cgroup.procs", "wb", buffering=0) as members:
             members.write(b"0")
 
 
 def spawn(argv: list[str], env: dict[str, str], cwd: str, group: str | None = None) -> tuple[int, int, int, int]:
-    """Start the agent: its pid and our ends of stdin, stdout, stderr. Raises OSError with what went wrong.
-    By hand, since PR_SET_PDEATHSIG must be set between fork and exec, and `subprocess` costs a megabyte.
+    """Start the agent. Returns its pid and our ends of stdin, stdout, stderr. Raises OSError.
+    Not with `subprocess`: PR_SET_PDEATHSIG must be set between fork and exec, and the module costs a megabyte.
     """
     in_read, in_write = os.pipe()
     out_read, out_write = os.pipe()
@@ -336,7 +335,7 @@ def spawn(argv: list[str], env: dict[str, str], cwd: str, group: str | None = No
             if LINUX:
                 LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
                 if os.getppid() != keeper:
-                    os._exit(127)  # the keeper died before the line above
+                    os._exit(127)  # the keeper died before the prctl
             for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
                 signal.signal(number, signal.SIG_DFL)
             signal.pthread_sigmask(signal.SIG_SETMASK, [])
@@ -362,7 +361,7 @@ def spawn(argv: list[str], env: dict[str, str], cwd: str, group: str | None = No
 
 
 def parse_command(line: bytes) -> dict[str, float] | None:
-    """One line from the server, its objects laid open; None if it makes no sense."""
+    """Parse one line from the server into a flat dict; None if it is invalid."""
     try:
         command = json.loads(line)
         found = {name: float(command[name]) for name in ("ack", "feed", "hints") if name in command}
@@ -374,8 +373,8 @@ def parse_command(line: bytes) -> dict[str, float] | None:
 
 
 class Lease:
-    """Until when the agent may act; some time later another node may take its session over. The tree is paused then,
-    not ended: minutes without the database must lose no turn. A launch that has no lease gets one that never ends."""
+    """Until when the agent may act. After that the tree is paused, because another node may take over the session some
+    time later. It isn't ended: minutes without the database must not cost a turn. The default lease never expires."""
 
     def __init__(
         self, tree: Tree, path: str = "", incarnation: float = 0, deadline_s: float = NEVER, paused_max_s: float = NEVER
@@ -392,8 +391,8 @@ class Lease:
         return boottime_s() >= self._paused_since_s + self._paused_max_s
 
     def holds(self) -> bool:
-        """The file renews it only for the incarnation that claimed the session: the node's next one may have lost it to
-        another node, and says over the socket which launches are still its own."""
+        """Whether the lease is valid. The file renews it only for the incarnation that claimed the session. The node's
+        next incarnation may have lost the session, and confirms over the socket which launches it still owns."""
         if boottime_s() >= self._deadline_s:
             written = parse_command(b'{"lease":%b}' % read_whole(self._path)) or {}
             if written.get("incarnation") == self._incarnation:
@@ -406,7 +405,7 @@ class Lease:
             self.look()
 
     def look(self) -> bool:
-        """Pause the tree or let it go on, if it is time to; whether it is paused."""
+        """Pause or continue the tree if that is due. Returns whether it is paused."""
         now = boottime_s()
         if now < self.look_at_s:
             return self.is_paused()
@@ -417,15 +416,15 @@ class Lease:
         else:
             self.look_at_s, self._paused_since_s = now + LEASE_LOOK_S, min(now, self._paused_since_s)
             if now >= self._stop_at_s:
-                # Again, since somebody may have let one go on; ever more rarely, since each look is at all processes
-                # of the machine, and where one launch is paused all of them are.
+                # Stop it repeatedly, since somebody may send SIGCONT. Less and less often, since each time reads all
+                # processes of the machine, and usually all launches are paused at the same time.
                 is_still = self._tree.stop()
                 self._stop_at_s = now + (min(now - self._paused_since_s, STOP_AGAIN_MAX_S) if is_still else 0)
         return self.is_paused()
 
 
 class Ladder:
-    """How far the end of the agent has come: stdin EOF, SIGTERM, SIGKILL, each after its grace."""
+    """The steps that end an agent: stdin EOF, SIGTERM, SIGKILL, each after a grace period."""
 
     def __init__(self, how: str, eof_grace_s: float, term_grace_s: float) -> None:
         self.how = how
@@ -434,13 +433,14 @@ class Ladder:
         self._sent = 0
 
     def hurry(self, eof_grace_s: float, term_grace_s: float) -> None:
-        """Asked again: graces may become shorter, never longer."""
+        """A second request to end it: grace periods may become shorter, never longer."""
         self._term_grace_s = min(self._term_grace_s, term_grace_s)
         grace_s = self._term_grace_s if self._sent else eof_grace_s
         self.deadline = min(self.deadline, time.monotonic() + grace_s)
 
     def climb(self, tree: Tree, is_paused: bool) -> None:
-        """A paused tree neither reads its input nor handles SIGTERM: no grace is of use to it."""
+        """Take the next step if it is due. A paused tree can neither read its input nor handle SIGTERM, so it gets no
+        grace period."""
         now = time.monotonic()
         if now < self.deadline and not (is_paused and self._sent != signal.SIGKILL):
             return
@@ -450,7 +450,7 @@ class Ladder:
 
 
 class Keeper:
-    """The loop: sleeps until the agent, the server or a deadline has something for it."""
+    """The main loop: sleeps until the agent, the server or a deadline needs attention."""
 
     def __init__(self, tree: Tree, lease: Lease, limits: dict[str, float], listener: socket.socket, wake: int) -> None:
         self._tree, self._lease = tree, lease
@@ -465,18 +465,18 @@ class Keeper:
         self._status: int | None = None
         self._listener = listener
         self._peers: dict[int, tuple[socket.socket, bytearray]] = {}
-        self._hinted: set[int] = set()  # those that want to hear that there is output
+        self._hinted: set[int] = set()  # peers that want hints about output
         self._poll = select.poll()
         self._handlers: dict[int, Callable[[], object]] = {}
         self._told_size = 0
         self._absent_since = self._last_output = self._looked_at = time.monotonic()
         self._want(listener.fileno(), self._accept)
-        # SIGCHLD is the only signal that is not ignored.
+        # Only SIGCHLD is not ignored.
         self._want(wake, lambda: self._reap(os.read(wake, CHUNK_BYTES)))
 
     def run(self, argv: list[str], env: dict[str, str], cwd: str) -> None:
         if not self._lease.holds():
-            self._finish("expired", "its lease ended before it was started")
+            self._finish("expired", "its lease expired before it was started")
             return
         try:
             started = spawn(argv, env | {MARK: self._tree.launch_id}, cwd, self._tree.group)
@@ -491,9 +491,9 @@ class Keeper:
         try:
             write_whole("pid.json", {"pid": pid, "keeper_pid": os.getpid(), "started_at": timestamp()})
         except OSError as failure:
-            self._tail.append(f"no room for pid.json: {failure}\n".encode())  # it is only for people to look at
+            self._tail.append(f"could not write pid.json: {failure}\n".encode())  # the agent can run without it
         while self._status is None:
-            self._turn(self._deadline())
+            self._iterate(self._deadline())
             if self._ladder is not None:
                 self._ladder.climb(self._tree, self._lease.is_paused())
             elif not self._peers:
@@ -504,35 +504,35 @@ class Keeper:
         self._drain()
         if self._tree.group and not left:
             with contextlib.suppress(OSError):
-                os.rmdir(self._tree.group)  # one that has groups inside is removed by the server, with the folder
+                os.rmdir(self._tree.group)  # if it has groups inside, the server removes it with the folder
         how = "exited" if os.WIFEXITED(self._status) else "signalled"
         self._finish(self._ladder.how if self._ladder else how, f"could not end {left}" if left else None)
 
-    # One turn of the loop ------------------------------------------------------------------------------------
+    # One iteration of the loop -------------------------------------------------------------------------------
 
-    def _turn(self, deadline: float) -> None:
+    def _iterate(self, deadline: float) -> None:
         self._want(self._stdout, self._read_stdout, self._stdout >= 0 and self._spool.may_read())
         if self._feed is not None:
             self._want(self._feed.pipe, self._feed.push, self._feed.blocked(), select.POLLOUT)
             if self._feed.finished:
-                # After an end of file the agent may still read what lies in the pipe.
+                # After end of file, the agent may still read what is in the pipe.
                 self._fed = self._feed.taken() if self._feed.broken else self._feed.fed
                 os.close(self._feed.pipe)
                 self._feed = None
         while True:
-            # One millisecond more: rounding down would spin through the last one.
+            # One millisecond more: rounding down would busy-wait for the last one.
             ready = self._poll.poll(wait_ms := max(0, int((deadline - time.monotonic()) * 1000)) + 1)
             for fd, _ in ready:
                 self._handlers[fd]()
             if len(ready) != 1 or ready[0][0] != self._stdout or wait_ms == 1 or not self._spool.may_read():
                 break
-            # Mostly so: the agent has written something, there is time left, and nothing else is to be done.
+            # The usual case: the agent has written something, no deadline is due, and there is nothing else to do.
             if self._hinted:
                 self._tell(b"o")
         now = time.monotonic()
         if self._spool.retry_at is not None and now >= self._spool.retry_at:
             self._spool.retry()
-        if now >= self._looked_at + INPUT_LOOK_S:  # a server may have died between its write and its poke
+        if now >= self._looked_at + INPUT_LOOK_S:  # a server may have died between its write and its `feed`
             self._look()
         if self._spool.size != self._told_size:
             self._tell(b"o")
@@ -549,7 +549,7 @@ class Keeper:
         return min(deadlines)
 
     def _want(self, fd: int, handler: Callable[[], object], wanted: bool = True, mask: int = select.POLLIN) -> None:
-        """Watch a descriptor only while something is to be done: a pipe at its end is always ready, and would spin."""
+        """Start or stop watching a descriptor. Don't watch a pipe at its end: it is always ready, and poll spins."""
         if wanted and fd not in self._handlers:
             self._handlers[fd] = handler
             self._poll.register(fd, mask)
@@ -563,7 +563,7 @@ class Keeper:
             self._feed.look()
 
     def _reap(self, _: bytes) -> None:
-        """All children: as a subreaper this process inherits the orphans of the agent."""
+        """Reap all children: as a subreaper, the keeper inherits the agent's orphans."""
         with contextlib.suppress(ChildProcessError):
             while (found := os.waitpid(-1, os.WNOHANG))[0]:
                 if found[0] == self._tree.leader:
@@ -578,7 +578,7 @@ class Keeper:
         self._stderr = self._read(self._stderr, self._tail)
 
     def _read(self, pipe: int, sink: Spool | Tail) -> int:
-        """Pass a chunk on: the pipe, or -1 if it has ended."""
+        """Pass on a chunk. Returns the pipe, or -1 at its end."""
         if data := os.read(pipe, CHUNK_BYTES):
             sink.append(data)
             self._last_output = time.monotonic()
@@ -593,7 +593,7 @@ class Keeper:
         try:
             peer, _ = self._listener.accept()
         except OSError:
-            return  # it went away again, or there are no descriptors: it will come back
+            return  # the peer is gone, or there are no free descriptors: it will retry
         if len(self._peers) >= MAX_PEERS:
             peer.close()
             return
@@ -617,7 +617,7 @@ class Keeper:
             command = parse_command(bytes(buffer[:end]))
             del buffer[: end + 1]
             if command is None:
-                data = b""  # not one of ours: hang up on it, never break because of it
+                data = b""  # an invalid command: close the connection, but don't fail
                 break
             self._obey(fd, command)
         if not data or len(buffer) > MAX_COMMAND_BYTES:
@@ -634,7 +634,7 @@ class Keeper:
             self._look()
         if "hints" in command:
             (self._hinted.add if command["hints"] else self._hinted.discard)(fd)
-            self._told_size = -1  # it may not have seen the last
+            self._told_size = -1  # it may not have seen the latest output
         if "eof_grace_s" in command and "term_grace_s" in command:
             self._end("ended", command["eof_grace_s"], command["term_grace_s"])
 
@@ -642,13 +642,13 @@ class Keeper:
         self._want(fd, self._accept, False)
         self._peers.pop(fd)[0].close()
         self._hinted.discard(fd)
-        self._absent_since = time.monotonic()  # it counts from when there is nobody
+        self._absent_since = time.monotonic()  # counts only while there are no peers
 
     def _tell(self, byte: bytes) -> None:
         self._told_size = self._spool.size
         for fd in self._hinted if byte == b"o" else self._peers:
             if byte != b"o" or not unread(fd):
-                # Its buffer may be full of the same news; or it is gone, and what it said last is still to be read.
+                # Its buffer may be full of hints; or it is gone, but its last commands must still be read.
                 with contextlib.suppress(OSError):
                     self._peers[fd][0].send(byte)
 
@@ -668,28 +668,28 @@ class Keeper:
     def _check_orphan(self) -> None:
         now = time.monotonic()
         if self._lease.is_paused() or (self._stdout >= 0 and not self._spool.may_read()):
-            self._last_output = now  # not quiet but made to wait by us; `orphan_max_s` still holds
+            self._last_output = now  # the keeper holds it up, so this isn't silence; `orphan_max_s` still applies
         is_quiet = now >= max(self._absent_since, self._last_output) + self._orphan_quiet_s
         if is_quiet or self._is_abandoned():
             self._end("orphaned", ORPHAN_EOF_GRACE_S, ORPHAN_TERM_GRACE_S)
 
     def _sweep(self) -> list[int]:
-        """The agent is gone; end what it left, and say what could not be ended."""
+        """End the processes that the agent left. Returns those that could not be ended."""
         left = self._tree.signal(signal.SIGTERM)
         until = time.monotonic() + SWEEP_GRACE_S
-        while left and time.monotonic() < until and not self._lease.look():  # paused: no grace is of use
-            self._turn(time.monotonic() + SWEEP_STEP_S)
+        while left and time.monotonic() < until and not self._lease.look():  # no grace if paused
+            self._iterate(time.monotonic() + SWEEP_STEP_S)
             left = self._tree.living()
         until = time.monotonic() + SWEEP_KILL_S
         while left and time.monotonic() < until:
             self._tree.signal(signal.SIGKILL)
-            self._turn(time.monotonic() + SWEEP_STEP_S)
+            self._iterate(time.monotonic() + SWEEP_STEP_S)
             left = self._tree.living()
         return left
 
     def _drain(self) -> None:
-        """What is still in the pipes. Bounded, since a process that escaped may hold them open; but bytes that only
-        wait for room on the disk are waited for as long as anybody is interested."""
+        """Read what is still in the pipes. Limited in time, since an escaped process may hold them open; but while
+        bytes wait for disk space, keep trying until the orphan limit."""
         self._spool.draining = True
         until = time.monotonic() + DRAIN_S
         while self._stdout >= 0 or self._stderr >= 0 or self._spool.held:
@@ -698,7 +698,7 @@ class Keeper:
                 until = now + DRAIN_S
             if now >= until:
                 return
-            self._turn(now + DISK_RETRY_S)
+            self._iterate(now + DISK_RETRY_S)
 
     def _finish(self, how: str, error: str | None) -> None:
         status = self._status
@@ -718,31 +718,31 @@ class Keeper:
                 write_whole("exit.json", record)
                 break
             except FileNotFoundError:
-                return  # the folder was removed: nobody will ask
+                return  # the folder was removed: nobody will read it
             except OSError:
                 if self._is_abandoned():
                     return
-                self._turn(time.monotonic() + DISK_RETRY_S)
+                self._iterate(time.monotonic() + DISK_RETRY_S)
         self._tell(b"x")
 
 
 def main(folder: str, lock_fd: int) -> None:
-    # A service manager that stops the server signals everything in reach; the turn must outlive that.
+    # A service manager that stops the server may signal all its processes; the turn must outlive that.
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2):
         signal.signal(number, signal.SIG_IGN)
     os.set_inheritable(lock_fd, False)  # the agent must not hold the lock after the keeper is gone
-    # Relative names from here on: a Unix socket's address holds about a hundred bytes, a path may be longer.
+    # Use relative names from here on: a Unix socket address is limited to about 100 bytes, and a path may be longer.
     os.chdir(folder)
     wake_read, wake_write = os.pipe()
     for fd in (wake_read, wake_write):
         os.set_blocking(fd, False)
     signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
-    signal.signal(signal.SIGCHLD, lambda number, frame: None)  # the wake-up needs a handler to be there
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGCHLD])  # whoever started the server may have blocked it
+    signal.signal(signal.SIGCHLD, lambda number, frame: None)  # the wake-up fd requires a handler
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGCHLD])  # the server may have inherited it blocked
     if LINUX:
         LIBC.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    before = os.umask(0o177)  # nobody else may connect; the agent gets the user's own umask
+    before = os.umask(0o177)  # no other user may connect; the agent gets the original umask
     listener.bind("sock")
     os.umask(before)
     listener.listen(MAX_PEERS)

@@ -1,6 +1,6 @@
-"""How a keeper is started, and how its socket is reached however long its path is.
+"""Starts a keeper, and connects to its socket however long the path is.
 
-Above: launch.py. Below: the operating system. It knows neither the folder's other files nor what is said.
+Above: launch.py. Below: the operating system. Knows neither the folder's other files nor the messages on the socket.
 """
 
 import fcntl
@@ -15,9 +15,9 @@ from pathlib import Path
 
 from perdure.runtime.keeping import keeper as keeper_program
 
-# The shortest limit of the systems we know is 104 bytes, the last of them NUL.
+# The shortest known limit is 104 bytes, including the final NUL.
 MAX_SOCKET_PATH_BYTES = 100
-# What an interpreter may need to start. The rest of the server's environment, its secrets too, is not the keeper's.
+# What an interpreter may need to start. The keeper must not inherit the rest, such as the server's secrets.
 _KEEPER_ENVIRONMENT = ("PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
 
 
@@ -25,7 +25,7 @@ def start_keeper(folder: Path) -> "subprocess.Popen[bytes]":
     lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # Its standard error goes where the agent's goes: a keeper that can't even start says there why.
+        # The keeper's stderr goes to the agent's `err` file: if the keeper can't start, the reason is there.
         with open(folder / "err", "ab") as errors:
             return subprocess.Popen(
                 [sys.executable, "-I", "-S", _program(), str(folder.absolute()), str(lock)],
@@ -37,13 +37,13 @@ def start_keeper(folder: Path) -> "subprocess.Popen[bytes]":
                 start_new_session=True,
             )
     finally:
-        os.close(lock)  # the keeper's copy is the same lock
+        os.close(lock)  # the keeper's copy of the descriptor holds the same lock
 
 
 def _program(source: str = keeper_program.__file__) -> str:
-    """The keeper's compiled file if it is there and of this very source, which saves each keeper 1.5 MB and 20 ms.
+    """The keeper's compiled file if it exists and is up to date, which saves each keeper 1.5 MB and 20 ms.
 
-    The check is ours to make: a program that is started by its path is run as it is, however stale.
+    Python doesn't check a compiled file that is run by its path, so this does.
     """
     compiled = importlib.util.cache_from_source(source)
     try:
@@ -57,7 +57,7 @@ def _program(source: str = keeper_program.__file__) -> str:
 
 
 def connect_in(connection: socket.socket, folder: Path) -> None:
-    """Connect to `sock` in a folder, however long its path is."""
+    """Connect to `sock` in a folder, even if its path is too long for a socket address."""
     path = str(folder / "sock")
     if len(os.fsencode(path)) <= MAX_SOCKET_PATH_BYTES:
         connection.connect(path)

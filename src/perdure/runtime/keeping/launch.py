@@ -1,13 +1,12 @@
-"""The server's side of a launch: makes the folder, starts the keeper, and speaks with it.
+"""The server's side of a launch: creates the folder, starts the keeper, and communicates with it.
 
-Above: the runner gives lines and reads bytes. Below: keeper.py, through the files of one folder and one socket.
+Above: the runner writes lines and reads bytes. Below: keeper.py, through the files of one folder and one socket.
 
-The files are the facts: what was written to `in` and read from `out` survives either side. The socket carries hints
-(there is more to read, look at your input) and the server's presence; a lost hint costs time, never data. Files are
-read and written synchronously: they are in the page cache, and a thread would cost more than the call.
+All data is in the files: what was written to `in` and read from `out` survives a crash of either side. The socket
+carries only hints (there is more output, or more input) and the server's presence. A lost hint costs time, never data.
+Files are read and written synchronously: they are in the page cache, and a thread would cost more than the call.
 
-It deliberately knows no protocol, keeps no position and decides nothing: who ends an agent, and when, is decided
-above.
+Deliberately knows no protocol, keeps no position and decides nothing: the runner decides when an agent ends.
 """
 
 import asyncio
@@ -48,42 +47,43 @@ _LAUNCH_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 
 
 def is_launch_id(name: str) -> bool:
-    """It is the name of a folder, also where a damaged row gives it."""
+    """Whether this is a valid launch id. Check it before using it as a folder name: a damaged row may hold anything."""
     return _LAUNCH_ID.fullmatch(name) is not None
 
 
 class LaunchDamaged(OSError):
-    """A file of a launch is not as it was left, so that its agent can't be spoken with. The message says which."""
+    """A file of a launch is missing or damaged, so its agent can't be reached. The message names the file."""
 
 
 class LaunchLimits(Struct, frozen=True):
-    """What the keeper holds to by itself."""
+    """Limits that the keeper enforces, even without a server."""
 
     spool_limit_bytes: int = 64 * 1024 * 1024
-    """Output that is not yet acknowledged; beyond it the agent waits."""
+    """The limit of unacknowledged output, beyond which the agent must wait."""
     disk_floor_bytes: int = 256 * 1024 * 1024
-    """Free space below which the agent waits."""
+    """The free disk space below which the agent must wait."""
     orphan_quiet_s: float = 600
-    """With no server: silence after which the agent is ended."""
+    """Without a server, the agent is ended after this much silence."""
     orphan_max_s: float = 3600
-    """With no server: time after which the agent is ended."""
+    """Without a server, the agent is ended after this time."""
 
 
 class Lease(Struct, frozen=True):
-    """Until when the agent may act without word from this node. Where nodes share directories, another one may take the
-    session over some time later. The keeper pauses the agent then, until the lease is renewed."""
+    """Until when the agent may act without a renewal by this node. After that the keeper pauses the agent until the
+    lease is renewed. If nodes share directories, another node may take over the session some time later."""
 
     path: str
-    """The node's lease file, absolute (lease.py). It renews the lease of every launch of the same incarnation."""
+    """The absolute path of the node's lease file (lease.py), which renews all launches of the same incarnation."""
     incarnation: int
     deadline_s: float
-    """On the clock of `boottime_s()`."""
+    """By the clock of `boottime_s()`."""
     paused_max_s: float
-    """Time paused after which the agent is ended."""
+    """The agent is ended after it was paused for this long."""
 
 
 class LaunchSpec(Struct, frozen=True):
-    """One start of one agent. `env` is its whole environment; only the mark is added. `cgroup` was made for it."""
+    """How to start one agent. `env` is the complete environment, to which only the mark is added. `cgroup` is a control
+    group created for this launch."""
 
     launch_id: str
     argv: list[str]
@@ -96,18 +96,18 @@ class LaunchSpec(Struct, frozen=True):
 
 
 class Exit(Struct, frozen=True):
-    """How the agent ended. `out` is complete at `out_size` bytes: read that far before believing this."""
+    """How the agent ended. `out` is complete at `out_size` bytes; read that far before acting on this."""
 
     how: str
-    """exited | signalled | ended (by the server) | orphaned | spawn_failed | expired (its lease: it was paused for too
-    long, or, without exit code and signal, never started)"""
+    """exited | signalled | ended (by the server) | orphaned | spawn_failed | expired (the lease: the agent was paused
+    for too long or, without exit code and signal, never started)"""
     exit_code: int | None
     signal: int | None
     out_size: int
     error: str | None
     ended_at: str
     in_fed: int | None = None
-    """How much of `in` the agent took; what lies beyond surely never reached it."""
+    """How many bytes of `in` the agent read; the rest certainly never reached it."""
 
 
 def _nothing(*_: object) -> None:
@@ -115,7 +115,8 @@ def _nothing(*_: object) -> None:
 
 
 class Launch:
-    """A handle of one launch. Any number may exist, in this server or the next; the folder is what counts."""
+    """A handle to a launch. There may be any number of handles, in this server or the next: all state is in the
+    folder."""
 
     def __init__(self, folder: Path, keeper: "subprocess.Popen[bytes] | None" = None) -> None:
         self.folder = folder
@@ -128,20 +129,20 @@ class Launch:
         self._on_output: Callable[[], object] = _nothing
         self._on_closed: Callable[[], object] = _nothing
         self._hints: Hints | None = None
-        """What may follow `out` instead of its keeper, as long as that was not tried."""
+        """What could watch `out` instead of the keeper; None once that was tried."""
         self._followed: tuple[Hints, int, Callable[[], object]] | None = None
-        """What says that `out` has grown, if its keeper does not: hints, watch, call."""
+        """The active watch of `out`, if there is one: hints, watch, callback."""
         self._unsent: dict[str, Any] = {}
         self._acknowledged = 0
         self._ack_step = ACK_STEP_BYTES
 
-    # Making and finding --------------------------------------------------------------------------------------
+    # Creating and finding ------------------------------------------------------------------------------------
 
     @classmethod
     def create(cls, root: Path, spec: LaunchSpec, files: dict[str, str] | None = None) -> "Launch":
-        """Make the folder with `files` in it and start the keeper. Nothing is left behind if that fails.
+        """Create the folder with `files` in it and start the keeper. If that fails, nothing is left behind.
 
-        The lock is taken here and handed over open, so that a launch whose lock nobody holds is dead, always.
+        The lock is taken here and passed on to the keeper while held, so a launch whose lock is free is always dead.
         """
         if not is_launch_id(spec.launch_id):
             raise ValueError(f"not a launch id: {spec.launch_id!r}")
@@ -149,7 +150,7 @@ class Launch:
         folder = root / spec.launch_id
         folder.mkdir(mode=0o700)
         try:
-            # Not msgspec's encoder: paths and arguments that are not UTF-8 travel as lone surrogates.
+            # Not msgspec's encoder: paths and arguments that aren't UTF-8 are encoded as lone surrogates.
             write_private(folder / "spec.json", json.dumps(msgspec.to_builtins(spec)))
             for name, text in (files or {}).items():
                 write_private(folder / name, text)
@@ -159,7 +160,7 @@ class Launch:
         except BaseException as failure:
             shutil.rmtree(folder, ignore_errors=True)
             if isinstance(failure, OSError) and failure.errno in _NO_ROOM:
-                raise StoreFull("no room for a launch") from failure
+                raise StoreFull("no disk space to start an agent") from failure
             raise
         launch = cls(folder, keeper)
         launch._read_ack_step()
@@ -167,7 +168,7 @@ class Launch:
 
     @classmethod
     def find(cls, root: Path, launch_id: str) -> "Launch | None":
-        """A launch of this or an earlier server, alive or not."""
+        """Find a launch of this or an earlier server, alive or not."""
         if not is_launch_id(launch_id) or not (root / launch_id).is_dir():
             return None
         launch = cls(root / launch_id)
@@ -175,24 +176,25 @@ class Launch:
         return launch
 
     def _read_ack_step(self) -> None:
-        """A spool limit smaller than the step would stop the agent before the first acknowledgement was sent."""
+        """Adapt the step to the spool limit: with a smaller limit, the agent would block before the first
+        acknowledgement is sent."""
         try:
             spec = msgspec.json.decode((self.folder / "spec.json").read_bytes())
             self._ack_step = min(ACK_STEP_BYTES, max(1, int(spec["limits"]["spool_limit_bytes"]) // 4))
         except (OSError, msgspec.DecodeError, KeyError, TypeError, ValueError):
-            # The server died while it made the folder; there is no keeper, so nobody waits for acknowledgements.
+            # The server died while it created the folder. There is no keeper that needs acknowledgements.
             self._ack_step = ACK_STEP_BYTES
 
-    # Life ----------------------------------------------------------------------------------------------------
+    # Process state -------------------------------------------------------------------------------------------
 
     def is_alive(self) -> bool:
-        """Whether the keeper lives: whether anybody holds the lock."""
+        """Whether the keeper is alive, which means that its lock is held."""
         try:
             fd = os.open(self.folder / "lock", os.O_RDONLY)
         except (FileNotFoundError, NotADirectoryError):
             return False
         try:
-            # Shared: two who look at the same moment must not take each other for a keeper.
+            # A shared lock, so that two simultaneous checks don't take each other for the keeper.
             fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
             return True
@@ -201,18 +203,19 @@ class Launch:
         return False
 
     def began(self) -> bool:
-        """Whether a keeper has ever run: it makes its socket before it spawns the agent."""
+        """Whether the keeper ever ran: it creates its socket before it spawns the agent."""
         return (self.folder / "sock").exists()
 
     def exit(self) -> Exit | None:
-        """None while it runs, and for ever if the keeper was killed: then sweep by the mark."""
+        """How the agent ended. None while it runs, and also if its keeper was killed: then end its processes by their
+        mark."""
         try:
             return msgspec.json.decode((self.folder / "exit.json").read_bytes(), type=Exit)
         except (OSError, *UNREADABLE):
             return None
 
     def pid(self) -> int | None:
-        """The agent's; to show it, never to decide whether it lives."""
+        """The agent's pid, for display and measurements. Never use it to decide whether the agent is alive."""
         return self._pids().get("pid")
 
     def keeper_pid(self) -> int | None:
@@ -226,14 +229,14 @@ class Launch:
         return found
 
     def kill_keeper(self) -> None:
-        """For a keeper that hangs. Its lock is held, so the pid is still its own; the agent dies with it."""
+        """Kill a hung keeper; its agent dies with it. The pid is safe to use: the lock is held, so it wasn't reused."""
         pid = self.keeper_pid()
         if pid is not None and self.is_alive():
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
 
     async def wait_gone(self, timeout_s: float) -> bool:
-        """Until the lock is free and, if this server started the keeper, its zombie is buried."""
+        """Wait until the lock is free and, if this server started the keeper, until it is reaped. False on timeout."""
         deadline = time.monotonic() + timeout_s
         while self.is_alive() or (self.keeper is not None and self.keeper.poll() is None):
             if time.monotonic() >= deadline:
@@ -243,7 +246,7 @@ class Launch:
         return True
 
     def reap(self) -> None:
-        """A keeper that this server started and that ended stays a zombie until it is asked for."""
+        """Reap the keeper if this server started it and it has ended: it would stay a zombie."""
         if self.keeper is not None and self.keeper.poll() is not None:
             self.keeper = None
 
@@ -256,10 +259,10 @@ class Launch:
         timeout_s: float,
         hints: Hints | None = None,
     ) -> None:
-        """Be present. `on_output` is called at once and whenever there may be more; `on_closed` once, at the end. Who
-        has many launches gives the `hints` that watch them all.
+        """Connect to the keeper. `on_output` is called soon after, and whenever there may be more output; `on_closed`
+        once, at the end. Pass `hints` to watch many launches together.
 
-        A keeper that is already gone is no error: both are called then too, and the files tell the rest.
+        It is no error if the keeper is already gone: both are called then too, and the files have the rest.
         """
         loop = asyncio.get_running_loop()
         deadline = time.monotonic() + timeout_s
@@ -269,7 +272,7 @@ class Launch:
                 loop.call_soon(on_closed)
                 return
             if time.monotonic() >= deadline:
-                raise TimeoutError(f"the keeper of {self.launch_id} did not answer within {timeout_s} s")
+                raise TimeoutError(f"the keeper of {self.launch_id} did not respond within {timeout_s} s")
             await asyncio.sleep(LOOK_AGAIN_S)
         if self._connection is not None:
             self._unwatch(connection)
@@ -282,7 +285,7 @@ class Launch:
         else:
             loop.add_reader(connection, self._hinted)
             self._unwatch = loop.remove_reader
-        # What was written before there was a connection is looked for now, not at the keeper's next look.
+        # Make the keeper look now for input that was written before the connection.
         self._send(feed=True, hints=True)
         loop.call_soon(on_output)
 
@@ -300,7 +303,7 @@ class Launch:
         return connection
 
     def _hinted(self) -> None:
-        """Every byte that comes is the same hint."""
+        """Handle bytes from the keeper. Their number and value don't matter: each is the same hint."""
         assert self._connection is not None
         try:
             data = self._connection.recv(HINT_BYTES)
@@ -320,9 +323,9 @@ class Launch:
             on_closed()
 
     def _follow(self, hints: Hints) -> None:
-        """It talks: from now on the system says when `out` grows, and the keeper need not."""
-        self._hints = None  # once: where it can't be followed now, its keeper goes on sending
-        with contextlib.suppress(OSError):  # whoever reads it meets that too
+        """The agent produces output: watch `out`, and turn the keeper's hints off."""
+        self._hints = None  # try once; if `out` can't be watched, the keeper continues to send hints
+        with contextlib.suppress(OSError):  # the next read reports it
             watch = hints.follow(self._open_out(), self._on_output)
             if watch is not None:
                 self._followed = (hints, watch, self._on_output)
@@ -335,19 +338,20 @@ class Launch:
             self._followed = None
 
     def _send(self, **command: Any) -> None:
-        """Without a connection, or with a keeper that does not read, it waits: the newest of each kind."""
+        """Send a command. If there is no connection, or the keeper doesn't read, keep the newest of each kind to send
+        later."""
         command, self._unsent = self._unsent | command, {}
         try:
             if self._connection is not None:
-                # A line of this size is taken whole or not at all.
+                # A line this short is sent completely or not at all.
                 self._connection.send(msgspec.json.encode(command) + b"\n")
                 return
         except OSError:
-            pass  # full, or closed: then there will be another connection
+            pass  # the buffer is full, or the connection is closed and there will be another
         self._unsent = command
 
     def disconnect(self) -> None:
-        """Nobody is called any more, until it is connected to again."""
+        """Disconnect. No callback is called until the next `connect`."""
         self._on_output = self._on_closed = _nothing
         self._unfollow()
         if self._connection is not None:
@@ -356,14 +360,14 @@ class Launch:
             self._connection = None
 
     def close(self) -> None:
-        """Let go of it: the agent goes on, its keeper's orphan limits begin to run. Nobody is called any more."""
+        """Close the handle and call no callback any more. The agent continues, within its keeper's orphan limits."""
         self.disconnect()
         if self._out is not None:
             os.close(self._out)
             self._out = None
         self.reap()
         if self.keeper is not None:
-            # It outlives us by design, which Popen would report as a leak.
+            # The keeper outlives this server by design; Popen would report it as a leak.
             self.keeper.returncode = 0
 
     # Output --------------------------------------------------------------------------------------------------
@@ -372,8 +376,8 @@ class Launch:
         return os.fstat(self._open_out()).st_size
 
     def read(self, position: int, max_bytes: int) -> bytes:
-        """Bytes from `position` on; empty if there are none yet, or never were because the server died while it made
-        the folder. What was acknowledged may read as zeros. Raises LaunchDamaged if the agent lives and they are gone.
+        """Read bytes from `position`. Empty if there are none yet, or if a server died while it created the folder.
+        Acknowledged bytes may read as zeros. Raises LaunchDamaged if the agent is alive and its file is gone.
         """
         try:
             data = os.pread(self._out if self._out is not None else self._open_out(), max_bytes, position)
@@ -386,11 +390,11 @@ class Launch:
         return data
 
     def damage(self, position: int) -> str | None:
-        """What somebody has done to the files that a running launch needs, in words; None if nothing. `out` was read up
-        to `position`."""
+        """Describes what is wrong with the files of a running launch; None if nothing. `position` is how far `out` was
+        read."""
         for name, read in (("in", 0), ("out", position)):
             try:
-                found = os.stat(f"{self._path}/{name}")  # once a second for each launch
+                found = os.stat(f"{self._path}/{name}")  # a plain string: this runs every second for each launch
             except OSError:
                 found = None
             if found is None or not stat.S_ISREG(found.st_mode):
@@ -401,10 +405,10 @@ class Launch:
         return None
 
     def _without(self, name: str) -> LaunchDamaged:
-        return LaunchDamaged(f"somebody removed the file {self.folder / name}, through which it is spoken with")
+        return LaunchDamaged(f"the file {self.folder / name} was removed, so the agent can't be reached")
 
     def _shortened(self) -> LaunchDamaged:
-        return LaunchDamaged(f"somebody cut the file {self.folder / 'out'}, through which it is spoken with")
+        return LaunchDamaged(f"the file {self.folder / 'out'} was truncated, so the agent can't be reached")
 
     def _open_out(self) -> int:
         if self._out is None:
@@ -422,7 +426,8 @@ class Launch:
         return fd
 
     def acknowledge(self, position: int, force: bool = False) -> None:
-        """All before `position` is stored: the keeper may free it. Sent in steps, since each is a message."""
+        """Tell the keeper that everything before `position` is stored and may be freed. Not sent for every position, to
+        save messages, unless `force` is set."""
         if position - self._acknowledged >= self._ack_step or (force and position > self._acknowledged):
             self._acknowledged = position
             self._send(ack=position)
@@ -446,7 +451,7 @@ class Launch:
             raise self._without("in") from error
 
     def repair_input(self) -> int:
-        """Cut the line that a dying writer left torn; the number of whole lines that are there.
+        """Truncate a partial line that a crashed writer left. Returns the number of complete lines.
 
         Safe while the keeper reads: it never passes on a line without its newline.
         """
@@ -466,15 +471,15 @@ class Launch:
             os.close(fd)
 
     def write(self, lines: Sequence[bytes]) -> None:
-        """Append lines, each ending in its newline. Raises StoreFull if there is no room.
+        """Append lines, each ending in its newline. Raises StoreFull if there is no disk space.
 
-        Room is looked for before, so that normally nothing was written then. If it ran out inside the write, whole
-        lines that went in stay (the agent may have them already) and the torn one is cut: as after a crash,
-        `repair_input` says how many there are.
+        Space is checked first, so normally nothing has been written then. If it runs out during the write, complete
+        lines stay (the agent may have read them already), and the partial line is truncated. As after a crash,
+        `repair_input` returns how many lines there are.
         """
         for line in lines:
             if not line or line.find(b"\n") != len(line) - 1:
-                raise ValueError("a line must end in a newline and hold no other")
+                raise ValueError("a line must end in a newline and contain no other")
         data = memoryview(b"".join(lines))
         if not data:
             return
@@ -482,39 +487,39 @@ class Launch:
         try:
             disk = os.fstatvfs(fd)
             if disk.f_bavail * disk.f_frsize < len(data) + ROOM_BYTES:
-                raise StoreFull(f"no room for {len(data)} bytes of input")
+                raise StoreFull(f"no disk space for {len(data)} bytes of input")
             while data:
                 data = data[os.write(fd, data) :]
         except OSError as failure:
             if failure.errno not in _NO_ROOM:
                 raise
             self.repair_input()
-            raise StoreFull(f"no room for {len(data)} bytes of input") from failure
+            raise StoreFull(f"no disk space for {len(data)} bytes of input") from failure
         finally:
             os.close(fd)
         self._send(feed=True)
 
-    # Orders --------------------------------------------------------------------------------------------------
+    # Commands to the keeper ----------------------------------------------------------------------------------
 
     def end(self, eof_grace_s: float, term_grace_s: float) -> None:
-        """Stdin EOF, after `eof_grace_s` SIGTERM, after `term_grace_s` SIGKILL, to the whole tree. The keeper does it,
-        even if this server dies meanwhile. Again with shorter graces: it hurries."""
+        """End the whole process tree: close stdin, after `eof_grace_s` send SIGTERM, after `term_grace_s` SIGKILL. The
+        keeper completes this even if this server dies. A later call can shorten the grace periods."""
         self._send(end={"eof_grace_s": eof_grace_s, "term_grace_s": term_grace_s})
 
     def set_limits(self, orphan_quiet_s: float, orphan_max_s: float) -> None:
         self._send(limits={"orphan_quiet_s": orphan_quiet_s, "orphan_max_s": orphan_max_s})
 
     def set_lease(self, incarnation: int, deadline_s: float) -> None:
-        """Claim it for an incarnation of this node, until then: a paused agent goes on, and from now on the lease file
-        of that incarnation renews it. No effect on a launch that was made without a lease."""
+        """Set the lease to an incarnation of this node and a deadline. A paused agent continues, and from now on the
+        lease file of that incarnation renews the lease. No effect on a launch that was created without a lease."""
         self._send(lease={"incarnation": incarnation, "deadline_s": deadline_s})
 
     async def forget(self) -> None:
-        """Remove the folder of a launch that is over."""
+        """Remove the folder of a finished launch."""
         if self.is_alive():
-            raise RuntimeError(f"launch {self.launch_id} is alive: end it first")
+            raise RuntimeError(f"launch {self.launch_id} is still running; end it first")
         self.close()
-        # In a thread: its group may be free only after some tries, and a large folder takes its time.
+        # In a thread: removing its control group may take several attempts, and a large folder takes time.
         await asyncio.to_thread(self._remove)
 
     def _remove(self) -> None:

@@ -1,7 +1,7 @@
-"""A node's lease: the file that says until when its agents may act, and the clock that it is measured by.
+"""A node's lease: a file that says until when its agents may act, and the clock by which that is measured.
 
-Above: the node's heartbeat writes the file each time the database has confirmed it. Below: one file, which every keeper
-of this node rereads when the deadline it knows has come. It deliberately does not decide how long a lease is.
+Above: the node writes the file after each heartbeat that the database has confirmed. Below: one file, which every
+keeper of this node rereads when the deadline it knows has passed. Deliberately doesn't decide how long a lease lasts.
 """
 
 import json
@@ -15,7 +15,7 @@ __all__ = ["boottime_s", "write_lease"]
 
 
 def write_lease(path: Path, incarnation: int, deadline_s: float) -> None:
-    """Replace the file in one step. It need not survive a crash of the machine: no keeper does."""
+    """Replace the file atomically. No fsync: the file need not survive a crash of the machine, as no keeper does."""
     new = path.with_name(path.name + ".new")
     write_private(new, json.dumps({"incarnation": incarnation, "deadline_s": deadline_s}))
     os.replace(new, path)

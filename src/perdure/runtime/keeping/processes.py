@@ -1,13 +1,14 @@
-"""Processes of this machine: which belong to a launch, how to end them, how much memory a tree takes.
+"""Processes of this machine: which belong to a launch, how to end them, how much memory and CPU time they use.
 
-Above: recovery sweeps dead launches at start and before a relaunch; `explain` shows a session's tree. Below: /proc.
+Above: recovery, runners and retiring end leftover processes; clocks measure trees; `explain` shows a session's tree.
+Below: /proc.
 
-Every process of a launch carries `PERDURE_LAUNCH=<id>` in its environment, so it is found even when it left the
-session, the group and the parent that started it. A process that scrubs its environment is found by its control group,
-where launches have one (cgroups.py); elsewhere only its keeper, while that lives, ends it as a descendant.
+Every process of a launch has `PERDURE_LAUNCH=<id>` in its environment (its mark). It is therefore found even after it
+left its process session, group and parent. A process that clears its environment is found by its control group, if the
+launch has one (cgroups.py). Otherwise only its keeper can end it, as a descendant, while the keeper is alive.
 
-This is deliberately not how a living launch is ended: that is the keeper's work. Where there is no /proc no mark can
-be read: `can_see_marks()` says so, nothing is found, and nothing is ended. Trees are then read with `ps`.
+Deliberately not used to end a running launch: its keeper does that. Without /proc, marks can't be read:
+`can_see_marks()` is False, no process is found and none is ended. Trees are then read with `ps`.
 """
 
 import asyncio
@@ -35,7 +36,7 @@ _PROC = Path("/proc")
 _looks: "WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Task[dict[str, list[int]]]]" = WeakKeyDictionary()
 _UIDS = re.compile(rb"^Uid:\s+\d+\s+(\d+)", re.MULTILINE)
 _KERNEL_THREAD = 0x00200000
-"""Of the flags of a process, as Linux calls it: PF_KTHREAD."""
+"""Linux's process flag PF_KTHREAD."""
 _MARK_BYTES = b"\0" + MARK.encode() + b"="
 
 
@@ -45,7 +46,7 @@ class Process(Struct, frozen=True):
     command: str
     rss_bytes: int
     cpu_s: float = 0.0
-    """Processor time that it has used; where there is a /proc, with that of its children that have ended."""
+    """CPU time used; if read from /proc, including that of children that have ended."""
 
 
 def can_see_marks() -> bool:
@@ -53,8 +54,8 @@ def can_see_marks() -> bool:
 
 
 def marks_of(pid: int) -> set[str]:
-    """The launches that a living process belongs to: by its environment, and by its control group. Either is enough:
-    a process can write what it likes into its environment."""
+    """The launches that a living process belongs to, by its environment or by its control group. Both are read, because
+    a process can change its environment."""
     environ = b"\0" + _read(pid, "environ")
     start = environ.find(_MARK_BYTES)
     found = {os.fsdecode(environ[start + len(_MARK_BYTES) :].split(b"\0", 1)[0])} if start >= 0 else set()
@@ -63,7 +64,8 @@ def marks_of(pid: int) -> set[str]:
 
 
 def _read(pid: int, name: str) -> bytes:
-    """Nothing if the process is gone, or keeps this from us: an ssh-agent hides its environment, not its group."""
+    """Read a file of a process. Empty if the process is gone or hides it: an ssh-agent hides its environment, but not
+    its control group."""
     try:
         return (_PROC / str(pid) / name).read_bytes()
     except OSError:
@@ -71,7 +73,7 @@ def _read(pid: int, name: str) -> bytes:
 
 
 def marked_all() -> dict[str, list[int]]:
-    """Every marked process of this user, by launch: one look through /proc."""
+    """All marked processes of this user, by launch, in one scan of /proc."""
     found: dict[str, list[int]] = {}
     for pid in _own_pids():
         for launch_id in marks_of(pid):
@@ -84,9 +86,9 @@ def marked(launch_id: str) -> list[int]:
 
 
 def signal_marked(pid: int, launch_id: str, number: int) -> bool:
-    """Send a signal if this pid still carries the mark; False if it is gone or somebody else by now.
+    """Send a signal if this process still has the mark; False if it is gone or its pid was reused.
 
-    The process is pinned by a pidfd before the mark is read again, so a pid that was reused in between is not hit.
+    A pidfd pins the process before the mark is read again, so a reused pid is never signalled.
     """
     pin = _pin(pid)
     try:
@@ -105,12 +107,12 @@ def signal_marked(pid: int, launch_id: str, number: int) -> bool:
 
 
 async def end_marked(launch_ids: Iterable[str], grace_s: float) -> list[int]:
-    """SIGTERM, then after `grace_s` SIGKILL, until none of these launches has a process. The pids that would not go."""
+    """End all processes of these launches: SIGTERM, then SIGKILL after `grace_s`. Returns the pids still alive."""
     wanted = set(launch_ids)
     left = await _signal_all(wanted, signal.SIGTERM)
     await _wait_gone(left, grace_s)
     deadline = time.monotonic() + KILL_WAIT_S
-    # Look again each time: a process that is being ended may have started another.
+    # Scan again each time: a process that is being ended may have started another.
     while left := await _signal_all(wanted, signal.SIGKILL):
         remaining_s = deadline - time.monotonic()
         if remaining_s <= 0:
@@ -120,10 +122,11 @@ async def end_marked(launch_ids: Iterable[str], grace_s: float) -> list[int]:
 
 
 def started_between(launch_id: str, since: float, until: float, known: Collection[int] = ()) -> list[int]:
-    """The living processes of a launch that began between these moments (seconds since 1970), and all that these, or
-    those `known` from an earlier look, have started since. Parents come first: a loop must not start its command again.
+    """The living processes of a launch that started between these times (Unix time), and all that these, or those
+    `known` from an earlier call, have started since. Parents come first, so that a shell loop is ended before it can
+    start its command again.
 
-    Nothing where even the launch's first process seems to have begun so late: then the clock was set meanwhile."""
+    Empty if even the launch's first process seems to have started after `since`: the clock was changed meanwhile."""
     births = sorted(birth for pid in marked(launch_id) if (birth := _birth(pid)) is not None)
     if not births or (booted := _booted_at()) + births[0].began >= since:
         return []
@@ -142,7 +145,7 @@ def _booted_at() -> float:
 
 class Birth(NamedTuple):
     began: float
-    """Seconds after the machine's start."""
+    """Seconds after boot."""
     pid: int
     parent: int
     session: int
@@ -156,14 +159,14 @@ def _birth(pid: int) -> Birth | None:
 
 
 def _stat(pid: int) -> list[bytes]:
-    """What follows a process's name, which is in parentheses and may hold spaces and parentheses itself."""
+    """The fields after the process name, which is in parentheses and may itself contain spaces and parentheses."""
     return _read(pid, "stat").rpartition(b")")[2].split()
 
 
 def describe_tree(pid: int) -> list[Process]:
     """A process and all its descendants, parents first; empty if it is gone.
 
-    An orphan that the keeper inherited is below the keeper, not below the agent: give the keeper's pid to see it.
+    Orphans of the agent are below the keeper, which inherits them: pass the keeper's pid to include them.
     """
     table = _table()
     children: dict[int, list[int]] = {}
@@ -191,28 +194,28 @@ def _own_pids() -> list[int]:
             try:
                 owner = os.stat(_PROC / name).st_uid
             except OSError:
-                continue  # gone between the listing and the look
-            # One that keeps secrets from its user is shown as root's: only its status says whose it is.
+                continue  # it ended after the listing
+            # The files of a non-dumpable process belong to root: only its status names the real user.
             if (owner == user or _user_of(int(name)) == user) and not _is_kernel_thread(int(name)):
                 found.append(int(name))
     return found
 
 
 def _is_kernel_thread(pid: int) -> bool:
-    """They are root's. Where the server is as well, there may be hundreds, with no mark to look for."""
+    """If the server runs as root, it would otherwise read hundreds of kernel threads, which never have a mark."""
     fields = _stat(pid)
     return len(fields) > 6 and bool(int(fields[6]) & _KERNEL_THREAD)
 
 
 def _user_of(pid: int) -> int | None:
-    """The effective user of a process, from the line `Uid: real effective saved file-system`."""
+    """The effective user of a process, from the line `Uid: real effective saved filesystem`."""
     uids = _UIDS.search(_read(pid, "status"))
     return int(uids[1]) if uids else None
 
 
 async def _look_together() -> dict[str, list[int]]:
-    """One look through /proc, begun after it was asked for, for all who ask at about the same time: where a hundred
-    sessions end at once, a hundred looks would hold everything up."""
+    """Scan /proc once for all callers at about the same time, starting after their calls. If a hundred sessions end
+    together, a hundred scans would block everything."""
     loop = asyncio.get_running_loop()
     look = _looks.get(loop)
     if look is None:
@@ -246,7 +249,7 @@ def _pin(pid: int) -> int | None:
     try:
         return os.pidfd_open(pid)
     except OSError:
-        return None  # gone (the mark will be missing too), or a kernel without pidfds
+        return None  # the process is gone (then its mark is too), or the kernel has no pidfds
 
 
 def _table() -> dict[int, Process]:
@@ -261,14 +264,14 @@ def _table_from_proc() -> dict[int, Process]:
             continue
         try:
             stat = (_PROC / name / "stat").read_bytes()
-            # The name is in parentheses and may hold spaces and parentheses itself.
+            # The name is in parentheses and may itself contain spaces and parentheses.
             short, _, rest = stat.partition(b"(")[2].rpartition(b")")
             fields = rest.split()
             if fields[0] in (b"Z", b"X") or int(fields[6]) & _KERNEL_THREAD:
                 continue
             line = (_PROC / name / "cmdline").read_bytes()
         except OSError:
-            continue  # gone between the listing and the look
+            continue  # it ended after the listing
         command = (line.rstrip(b"\0").replace(b"\0", b" ") or short).decode(errors="replace")
         cpu_s = sum(map(int, fields[11:15])) / ticks_per_s
         table[int(name)] = Process(int(name), int(fields[1]), command, int(fields[21]) * page_bytes, cpu_s)
@@ -287,7 +290,7 @@ def _table_from_ps() -> dict[int, Process]:
 
 
 def _seconds_of(used: str) -> float:
-    """`1-02:03:04` as Linux writes it, or `123:04.56` as macOS does."""
+    """Parse `1-02:03:04` (Linux) or `123:04.56` (macOS)."""
     days, _, rest = used.rpartition("-")
     total = 0.0
     for part in rest.split(":"):

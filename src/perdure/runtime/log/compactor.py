@@ -1,8 +1,9 @@
 """Joins the deltas of finished turns in the background, one turn at a time.
 
-Above: the engine starts it. Below: the feed says which turns have ended, core/compaction.py has the rules. Every
-position can still be served afterwards. It is a consumer of the feed: what a killed server left, the next compacts.
-With several nodes each has its own position, and compacts what it owns, or what no living node does.
+Above: the engine starts it. Below: the feed, which reports ended turns, and core/compaction.py, which has the rules.
+Clients can still read from every position afterwards. The compactor is a consumer of the feed, so after a crash the
+next server compacts the remaining turns. With several nodes, each node has its own position. It compacts the sessions
+that it owns and those without a living owner.
 """
 
 import logging
@@ -17,7 +18,7 @@ from perdure.runtime.log.reading import batches
 logger = logging.getLogger(__name__)
 
 WORTH_EVENTS = 8
-"""A turn of fewer events is left as it is: nothing would be gained. Imported turns are mostly such."""
+"""Skip shorter turns: compaction would save nothing. Most imported turns are this short."""
 
 
 class Compactor:
@@ -34,7 +35,7 @@ class Compactor:
         await self._consumer.stop()
 
     async def settle(self) -> None:
-        """Until every turn that has ended is compacted."""
+        """Wait until every ended turn is compacted."""
         await self._consumer.settle()
 
     async def _handle(self, changes: Sequence[Change]) -> None:
@@ -45,8 +46,8 @@ class Compactor:
                 try:
                     await self.compact(change.session_id, change.event.turn, change.event.seq)
                 except (StoreDamaged, LookupError, *UNREADABLE) as error:
-                    # To try again is of no use: the turn only stays larger.
-                    logger.warning("session %s: could not compact a turn: %s", change.session_id, error)
+                    # A retry would fail too. The turn remains readable and takes more space.
+                    logger.warning("session %s: could not compact a turn; skipping it: %s", change.session_id, error)
 
     async def _of_others(self, session_ids: set[str]) -> set[str]:
         if self._log.shared is None or not session_ids:
@@ -55,7 +56,7 @@ class Compactor:
         return {key for key, head in heads.items() if head.owner is not None and head.owner.node in self._log.living}
 
     async def compact(self, session_id: str, turn: int, upto: int) -> None:
-        """A little at a time: a long turn must not keep the loop, or those who wait to write, from going on."""
+        """Work in batches: a long turn must not block the event loop or other writers."""
         place = await self._log.store.find_turns(session_id, turn, turn)
         if upto - place.after < WORTH_EVENTS:
             return

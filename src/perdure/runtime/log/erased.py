@@ -1,6 +1,7 @@
-"""Which sessions were erased of late: an erased session has no log that could say so.
+"""The recently erased sessions. An erased session has no log in which an event could record this.
 
-Above: viewers of all sessions. Below: nothing. Whoever watches now is told; whoever comes later does not find it.
+Above: streams of all sessions, which notify their current viewers. Later viewers don't find the session.
+Below: nothing.
 """
 
 from collections import deque
@@ -11,17 +12,17 @@ KEPT = 1_000
 
 
 class SessionGone(Refused):
-    """The session was erased while somebody was at work in it."""
+    """The session was erased while it was in use."""
 
 
 class Erased:
     def __init__(self, *, by_others: bool = False) -> None:
         self._by_others = by_others
-        """Whether other nodes erase sessions too: one that is missing was erased."""
+        """Whether other nodes can erase sessions too. If so, a missing session counts as erased, not as damaged."""
         self._latest: deque[str] = deque(maxlen=KEPT)
         self.count = 0
         self.under_way: set[str] = set()
-        """Sessions whose rows are being deleted at this moment: half of one is shown to nobody."""
+        """Sessions whose rows are being deleted. Hide them, or a client could see half of a session."""
 
     def add(self, session_id: str) -> None:
         self._latest.append(session_id)
@@ -31,16 +32,16 @@ class Erased:
         return session_id in self.under_way or session_id in self._latest
 
     def knows(self, session_id: str) -> bool:
-        """Whether those who watch were told already."""
+        """Whether viewers have already been notified."""
         return session_id in self._latest
 
     def missing(self, session_id: str) -> Exception:
-        """Why a session that was there is not in the store any more."""
+        """The error for a session that has disappeared from the store."""
         if self._by_others or session_id in self:
             return SessionGone("not_found", "The session was erased.")
-        return StoreDamaged("it is not in the store any more")
+        return StoreDamaged("it is no longer in the store")
 
     def since(self, count: int) -> list[str]:
-        """Those after the first `count`, or as many of them as are known."""
+        """The sessions erased after the first `count`, or the newest of them if the list no longer has all."""
         behind = min(self.count - count, len(self._latest))
         return list(self._latest)[len(self._latest) - behind :]

@@ -1,9 +1,10 @@
-"""All sessions' changes in one order: read once per server, however many follow.
+"""The changes of all sessions in one order, read from the store once per server for any number of followers.
 
 Above: the stream of all sessions, and consumers that must miss nothing across restarts (jobs, webhooks, compaction).
-Below: the store's order of decisive events, and the log's wake-ups. The feed keeps the newest changes in memory, within
-a bound; whoever is further behind reads the store. Nobody is handed a change: followers are woken and read after their
-position. A consumer keeps its position in the store: it sees each change at least once, in order.
+Below: the store's order of decisive events, and the log's wake-ups. The feed caches the newest changes in memory, up to
+a limit; followers that are further behind read the store. The feed never pushes changes: it wakes its followers, and
+each of them reads after its own position. A consumer saves its position in the store and gets each change at least
+once, in order.
 """
 
 import asyncio
@@ -11,9 +12,10 @@ import contextlib
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from perdure.core.errors import StoreError
+from perdure.runtime.log.followers import Follower
 from perdure.runtime.log.log import Log
 from perdure.stores.base import Stored
 
@@ -38,17 +40,39 @@ STREAMED = (
     "error",
     "session_end",
 )
-"""What the stream of all sessions shows."""
-TYPES = (*STREAMED, "user_message", "history_changed")
-"""What the feed carries."""
+"""Event types in the stream of all sessions."""
+CONSUMED = ("user_message", "history_changed")
+"""Further event types that consumers need."""
+TYPES = (*STREAMED, *CONSUMED)
+"""Event types in the feed."""
+NOT_IN_FEED = (
+    # Content of a turn: the session's own stream has it.
+    "assistant_text",
+    "assistant_thinking",
+    "tool_use",
+    "tool_update",
+    "tool_result",
+    "image",
+    "plan",
+    "usage",
+    "system",
+    "unrecognised",
+    # Details of a turn and its process, which lists of sessions don't show.
+    "abort_requested",
+    "config",
+    "agent_launched",
+    "context_fallback",
+    "driver_fallback",
+    "history_shortened",
+)
 KEPT_BYTES = 1024 * 1024
 KEPT_CHANGES = 4_096
 READ_CHANGES = 500
 READ_BYTES = 1024 * 1024
 TICK_S = 0.25
-"""How long changes gather while only consumers wait for them, who are in no hurry."""
+"""How long to batch changes if only consumers are waiting; they don't need low latency."""
 SAVE_S = 1.0
-"""How often a consumer's position is saved: after a crash it sees again what came since."""
+"""How often to save a consumer's position. After a crash it gets the changes since then again."""
 LOOKS_AGAIN = 5
 LOOK_AGAIN_S = 0.02
 RETRY_S = 1.0
@@ -62,25 +86,16 @@ class Change(NamedTuple):
     event: Stored
 
 
-class FeedFollower(Protocol):
-    """A reader of the feed. `wake` must not block and must not raise."""
-
-    @property
-    def position(self) -> int: ...
-
-    def wake(self) -> None: ...
-
-
 class Feed:
     def __init__(self, log: Log) -> None:
         self._log = log
-        self.followers: set[FeedFollower] = set()
+        self.followers: set[Follower] = set()
         self.consumers: set[Consumer] = set()
         self.position = 0
         self._kept: deque[Change] = deque()
         self._kept_bytes = 0
         self._kept_after = 0
-        """All changes after this position are kept."""
+        """All changes after this position are in the cache."""
         self._news = asyncio.Event()
         self._reading = asyncio.Lock()
         self._empty_looks = 0
@@ -106,20 +121,26 @@ class Feed:
             self._news.set()
 
     def restart(self) -> None:
-        """Positions mean something else from now on: begin with what happens next."""
+        """Existing positions are no longer valid: continue from the newest change."""
         self._kept.clear()
         self._kept_bytes = 0
         self.position = self._kept_after = -1
         self._news.set()
 
     def look(self) -> None:
-        """There may be something new."""
+        """Check for new changes soon."""
         self._news.set()
+
+    def follow(self, follower: Follower) -> None:
+        self.followers.add(follower)
+
+    def unfollow(self, follower: Follower) -> None:
+        self.followers.discard(follower)
 
     async def _run(self) -> None:
         while True:
             with contextlib.suppress(TimeoutError):
-                # A wake-up may be lost: then it looks after a while.
+                # A wake-up can be lost, so poll as well.
                 async with asyncio.timeout(self._log.poll_s()):
                     await self._news.wait()
             if not self.followers:
@@ -130,13 +151,13 @@ class Feed:
                 await self.refresh()
                 self._look_again(before)
             except StoreError as error:
-                logger.warning("could not read what is new in all sessions; trying again: %s", error)
+                logger.warning("could not read the changes of all sessions; retrying: %s", error)
                 await asyncio.sleep(RETRY_S)
                 self._news.set()
 
     def _look_again(self, before: int) -> None:
-        """A shared store shows a change only when every transaction that began before it is over: if nothing was found,
-        that may be so in a moment."""
+        """Poll again if nothing was found. A shared store shows a change only when every transaction that began before
+        it has finished, so the change may appear a moment later."""
         if self._log.shared is None or self.position != before:
             self._empty_looks = 0
         elif self._empty_looks < LOOKS_AGAIN:
@@ -144,7 +165,7 @@ class Feed:
             asyncio.get_running_loop().call_later(LOOK_AGAIN_S * 2**self._empty_looks, self._news.set)
 
     async def refresh(self) -> None:
-        """Read what is new, and wake everybody who is behind."""
+        """Read new changes and wake the followers and consumers."""
         async with self._reading:
             await self._refresh()
 
@@ -154,7 +175,7 @@ class Feed:
             for consumer in self.consumers:
                 consumer.position = self.position
         if not (self.followers or self.consumers):
-            # Nobody reads: whoever comes later reads the store.
+            # No readers: don't cache. A later reader reads the store.
             self._kept.clear()
             self._kept_bytes = 0
             self.position = self._kept_after = await self.newest()
@@ -172,7 +193,7 @@ class Feed:
         self.trim()
 
     def trim(self) -> None:
-        """Keep no more than the bound, and nothing that everybody has read."""
+        """Drop changes that exceed the cache limits, or that all readers have read."""
         read_by_all = min((each.position for each in (*self.followers, *self.consumers)), default=self.position)
         while self._kept and (
             self._kept[0].position <= read_by_all or len(self._kept) > KEPT_CHANGES or self._kept_bytes > KEPT_BYTES
@@ -186,7 +207,7 @@ class Feed:
         return [Change(*row) for row in rows]
 
     def kept_after(self, position: int) -> list[Change] | None:
-        """The changes after this position; None if they are no longer in memory."""
+        """The changes after this position; None if some are no longer in memory."""
         if position >= self.position:
             return []
         if position < self._kept_after:
@@ -194,18 +215,18 @@ class Feed:
         return [change for change in self._kept if change.position > position]
 
     async def after(self, position: int) -> list[Change]:
-        """Some changes after this position: at least one, if there is any."""
+        """The next changes after this position: at least one, unless there are none."""
         kept = self.kept_after(position)
         return await self._read(position) if kept is None else kept[:READ_CHANGES]
 
 
 Handle = Callable[[Sequence[Change]], Awaitable[None]]
-"""Do what these changes ask for. It may get the same ones again after a crash. Raises StoreError to get them again."""
+"""Processes changes. Must be idempotent: after a crash it gets some changes again. Raise StoreError to retry."""
 
 
 class Consumer:
-    """Reads the feed from a position that it keeps in the store: every change at least once, in order. A new consumer
-    begins with what happens from then on."""
+    """Reads the feed from a position saved in the store: every change at least once, in order. A new consumer starts
+    at the current end."""
 
     def __init__(self, feed: Feed, log: Log, name: str, handle: Handle) -> None:
         self._feed = feed
@@ -222,9 +243,9 @@ class Consumer:
     async def start(self) -> None:
         newest = await self._feed.newest()
         stored = (await self._log.store.documents(CURSORS)).get(self.name, b"")
-        # A position past the end is of another life of the store: a backup was put back.
+        # A position past the end means that an older backup was restored.
         self.position = int(stored) if stored.isdigit() and int(stored) <= newest else newest
-        # From here on it misses nothing, whatever happens before the first change is handled.
+        # Save it now: a crash before the first change is handled must not lose changes.
         await self._save()
         self._feed.consumers.add(self)
         self._task = asyncio.create_task(self._run(), name=f"consumer {self.name}")
@@ -243,7 +264,7 @@ class Consumer:
                 await self._save()
 
     async def settle(self) -> None:
-        """Until everything that has happened by now is handled."""
+        """Wait until all changes so far are handled."""
         await self._feed.refresh()
         await self._done.wait()
 
@@ -256,7 +277,7 @@ class Consumer:
                     if self._log.steady() - self._saved_s >= SAVE_S:
                         await self._save()
             except StoreError as error:
-                logger.warning("consumer %s: not past %d; retrying: %s", self.name, self.position, error)
+                logger.warning("consumer %s: stopped at position %d; retrying: %s", self.name, self.position, error)
                 await asyncio.sleep(RETRY_S)
                 continue
             except Exception:

@@ -1,11 +1,11 @@
-"""A session's log in memory: what is committed, the state that it leads to, and who follows it.
+"""A session's log in memory: the committed events, the resulting state, and the followers.
 
 Above: log.py holds the journals of this server; verbs record commands, the owner records facts, followers read.
-Below: the store. `record` asks the machine, commits, and only then lets anybody see what happened: state evolves after
-the commit, frames are made once and shared, followers are woken and read after their position.
+Below: the store. `record` makes a decision, commits it, and only then publishes it: the state changes after the commit,
+frames are encoded once and shared, and followers are woken and read after their position.
 
-Others may write to the same session, through another log of the same store. So a journal guesses no number, and checks
-each append and each read for continuity: what it has not seen yet it reads first, and never skips.
+Other logs on the same store can write to the same session. So a journal never predicts a sequence number, and checks
+each append and each read for gaps. If it has missed events, it reads them first.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ import contextlib
 import logging
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -23,11 +23,12 @@ from perdure.core.decision import Decision
 from perdure.core.errors import NOTHING_KEPT, Conflict, NotOwner, Refused, StoreError
 from perdure.core.turn_record import RecordedView
 from perdure.core.view import PAGE_TURNS, TurnView, snapshot
+from perdure.runtime.log.followers import Follower
 from perdure.runtime.log.frames import TAIL_BYTES, Tail
 from perdure.runtime.log.quarantine import restored
 from perdure.runtime.log.reading import batches
-from perdure.runtime.log.records import beside, listed, turns_page
-from perdure.stores.base import Append, Checkpoint, Draft, Kept, Receipt, SessionRecord, Stored
+from perdure.runtime.log.records import derived_rows, listed, turns_page
+from perdure.stores.base import Append, Draft, Kept, LaunchProgress, Receipt, SessionRecord, Stored
 from perdure.stores.shared import News
 
 if TYPE_CHECKING:
@@ -36,43 +37,33 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 AT_ONCE_EVENTS = 1_000
-"""A step of more than these is made ready in a thread, and read again where it would be shown."""
+"""A first step with more events than this is encoded in a thread, and viewers read it from the store."""
 HUGE_BYTES = 1024 * 1024
 CONFLICT_RETRIES = 20
 STRICT_ATTEMPTS = 4
-"""How often a node tries to end another's turn directly after the last word of it."""
+"""How many times a node tries to end another node's turn with no event in between."""
 MAX_WAITING_COMMANDS = 500
-"""Requests that wait for one session. Each holds its message in memory; more are asked to come again."""
+"""How many requests may wait for one session. Each holds its message in memory; more are told to retry later."""
 RETRY_AFTER_S = 1
 TAKING_OVER = "Waiting for this node to take the session over."
 CATCH_UP_EVENTS = 4_096
-"""After more than these the journal is read from the store, as when it is opened."""
+"""A journal that has missed more events than this is reloaded from the store."""
 DECISIVE_KEPT = 128
 DECISIVE_BYTES = 128 * 1024
-"""How much is kept ready for the runner. What came before is read from the store."""
+"""How much to cache for the runner. It reads older events from the store."""
 NOTE_STEP_BYTES = 2_048
-"""How much may be added before that is noted: to count it costs more than to keep it."""
+"""Report the cached size only after this many new bytes: measuring costs more than it saves."""
 
 DECISIVE = "!"
-"""What announces a session in which something decisive has happened begins with this."""
+"""Prefix of a session's wake-up if one of the new events is decisive."""
 
 NO_FRAMES = (-1, -1, None)
 
 _json = msgspec.json.Encoder()
 
 
-class Follower(Protocol):
-    """A reader of one session's log. It is woken when there may be more after its position, and reads. `wake` must not
-    block and must not raise."""
-
-    @property
-    def position(self) -> int: ...
-
-    def wake(self) -> None: ...
-
-
 class Journal:
-    """One session in memory: its state, its view, the tail of its frames, and who follows it."""
+    """One session in memory: its state, its view, the tail of its frames, and its followers."""
 
     def __init__(self, log: "Log", state: st.Session, record: SessionRecord | None = None) -> None:
         self.log = log
@@ -83,36 +74,36 @@ class Journal:
         self.token = record.token if record is not None else 0
         self.view = RecordedView(state.turn.turn if state.turn else None)
         self.turn_after_seq = 0
-        """A position before the first event of the turn that the view shows."""
+        """A position before the first event of the turn in the view."""
         self.followers: set[Follower] = set()
         self.has_runner = False
         self.is_erased = False
         self.last_event_s = log.steady()
-        """When something happened here, by the steady clock; of a session from the store, when it was read."""
+        """Monotonic time of the last event seen here, or of loading the session from the store."""
         self.happened_at = max(state.last_active_at, state.ended_at or "")
-        """When the last event happened, wherever that was."""
+        """Timestamp of the last event, on whatever node it happened."""
         self.touched = log.steady()
         self._lock = asyncio.Lock()
         self._writers = 0
-        """Who has the lock, and who waits for it."""
+        """The number of tasks that hold the lock or wait for it."""
         self._waiting = 0
         self._stale = False
-        """An append failed in a way that does not say whether it was kept."""
+        """An append failed and it is not known whether it was stored. Read the store before the next step."""
         self._is_distrusted = False
-        """Nothing of it is kept when it is read again."""
+        """Reload everything from the store, instead of only the newer events."""
         self._tail = Tail()
         self.newest_frames: tuple[int, int, bytes | None] = NO_FRAMES
-        """What `frames_after` answered last: after which position, up to which, and the frames. Most viewers are at the
-        same place, and take it from here."""
+        """The last result of `frames_after`: (after, up to, frames). Most viewers are at the same position and take the
+        frames from here."""
         self._decisive: deque[tuple[int, ev.Event, int]] = deque()
         self._decisive_bytes = 0
         self._decisive_after = self.last_seq
         """All decisive events after this position are in `_decisive`."""
         self._is_publishing = False
         self._unnoted = NOTE_STEP_BYTES
-        """How many bytes were added since the log was told how much is kept here."""
+        """Bytes added since the size of this cache was last reported to the log."""
         self.huge_seq = 0
-        """The last event that is too large to be read again for each viewer: those before it get a snapshot."""
+        """The last event that is too large to be read for each viewer. Viewers before it get a snapshot."""
         self._snapshot: tuple[int, bytes] | None = None
 
     @property
@@ -122,7 +113,7 @@ class Journal:
 
     @property
     def has_foreign_agent(self) -> bool:
-        """Whether its agent's process is on another node, so that this one must go on without it."""
+        """Whether its agent process is on another node, so this node must continue without it."""
         attached, node = self.state.attached, self.log.node
         if self.log.shared is None or attached is None or node is None:
             return False
@@ -130,17 +121,17 @@ class Journal:
 
     @property
     def waits_for_owner(self) -> st.WaitsFor | None:
-        """Why a turn can't begin here; None if this node owns the session, or takes it with its next step. Without
-        words if another node begins it in a moment."""
+        """Why a turn can't start here; None if this node owns the session or can claim it with its next step. The text
+        is empty if a responsive node is about to start the turn."""
         reason = self.owner_reason
         is_quick = reason is not None and self.owner is not None and self.log.is_responsive(self.owner.node)
         return st.WaitsFor("owner", "") if is_quick else reason
 
     @property
     def owner_reason(self) -> st.WaitsFor | None:
-        """The same, always in words."""
+        """The same, but never with an empty text."""
         if self.is_ours or self.log.may_claim(self.owner, self.state):
-            # Of a process that is elsewhere it has to let go first, in a step of its own.
+            # A separate step has to detach the process on the other node first.
             return st.WaitsFor("owner", TAKING_OVER) if self.has_foreign_agent else None
         if self.owner is None or self.owner.node not in self.log.living:
             return st.WaitsFor("owner", "Waiting for a node that can run this session.")
@@ -153,12 +144,12 @@ class Journal:
 
     @property
     def takes_deltas(self) -> bool:
-        """Whether they can be kept at once: nobody else writes, and this node owns what it knows to be complete."""
+        """Whether deltas can be stored now: nobody else is writing, this node is the owner, and no event is missing."""
         return not self._writers and not self._stale and self.owner is not None and self.owner == self.log.node
 
     @contextlib.asynccontextmanager
     async def alone(self) -> AsyncIterator[None]:
-        """Nobody else writes to the session from here to the end."""
+        """Exclude other writers of this journal while in the block."""
         await self.acquire()
         try:
             yield
@@ -179,7 +170,7 @@ class Journal:
 
     @property
     def is_stale(self) -> bool:
-        """Whether an append failed in a way that does not say whether it was kept."""
+        """Whether an append failed and it is not known whether it was stored."""
         return self._stale
 
     # Writing -----------------------------------------------------------------------------------------------------
@@ -188,16 +179,16 @@ class Journal:
         self,
         make: Callable[[st.Session], Decision],
         *,
-        checkpoint: Checkpoint | None = None,
+        progress: LaunchProgress | None = None,
         receipt: Callable[[Decision], Receipt] | None = None,
         by_owner: bool = False,
     ) -> tuple[Decision, Kept]:
-        """Decide on the state as it is, commit, then let it be seen: the decision, and what the store made of it.
+        """Decide on the current state, commit, then publish. Returns the decision and the store's answer.
 
-        With `by_owner` the step is kept only while this node owns the session. Not to be cancelled half-way: callers
-        that may be cancelled shield it."""
+        With `by_owner` the step is stored only if this node owns the session. Must not be cancelled: callers that can
+        be cancelled must shield it."""
         if self._waiting >= MAX_WAITING_COMMANDS and not by_owner:
-            words = "Too many requests wait for this session. Try again in a moment."
+            words = "Too many requests are waiting for this session. Try again in a moment."
             raise Refused("unavailable", words, retry_after_s=RETRY_AFTER_S)
         self._waiting += 1
         try:
@@ -209,20 +200,20 @@ class Journal:
                     if by_owner and not self.is_ours:
                         raise self._not_owner()
                     decision = make(self.state)
-                    if not decision.events and checkpoint is None:
+                    if not decision.events and progress is None:
                         return decision, Kept(self.last_seq, self.token, self.owner)
-                    # What comes in between is not lost, only not part of the turn's record: a flood stops nobody.
+                    # Give up after some attempts: events in between are not lost, only missing from the turn's record.
                     is_strict = not self.is_ours and self.last_seq > 0 and attempt < STRICT_ATTEMPTS
                     ends_anothers = is_strict and any(isinstance(each, ev.TurnEnd) for each in decision.events)
                     if ends_anothers and not is_complete:
-                        # What the agent said until now is part of what is kept of the turn.
+                        # The turn's record must include the agent's output so far.
                         await self._catch_up()
                         is_complete = True
                         continue
                     taken = receipt(decision) if receipt is not None else None
-                    # A long history that a new session takes over: others need not wait until it is encoded.
+                    # A new session with a long history: encode it in a thread, or it would block the event loop.
                     is_long = self.last_seq == 0 and len(decision.events) > AT_ONCE_EVENTS
-                    given = (decision, checkpoint, taken, by_owner, ends_anothers)
+                    given = (decision, progress, taken, by_owner, ends_anothers)
                     step = await asyncio.to_thread(self._step, *given) if is_long else self._step(*given)
                     try:
                         kept = await self.log.store.append(step)
@@ -230,9 +221,9 @@ class Journal:
                         await self._retry_after(error, by_owner)
                         continue
                     self.owner, self.token = kept.owner, kept.token
-                    if decision.given:
-                        # Before anybody sees it: from then on nothing is waited for, so that who recorded it is next.
-                        await self.log.note_given(decision.given)
+                    if decision.issued:
+                        # Before publishing: nothing may await from there on, so that the caller is the next to run.
+                        await self.log.note_issued(decision.issued)
                     if step.events and not await self._close_gap(kept.first - 1):
                         return decision, kept
                     if step.state is not None:
@@ -243,34 +234,34 @@ class Journal:
                         numbers = range(kept.first, kept.first + len(step.events))
                         self._publish(decision.events, step.events, numbers, wrote=True)
                     return decision, kept
-                raise Conflict(f"session {self.state.id} changed faster than a decision could be made")
+                raise Conflict(f"session {self.state.id} changed too often to record a step")
         finally:
             self._waiting -= 1
 
     def _not_owner(self) -> NotOwner:
-        return NotOwner(f"session {self.state.id} belongs to {self.owner.node if self.owner else 'nobody'}")
+        return NotOwner(f"session {self.state.id} belongs to {self.owner.node if self.owner else 'no node'}")
 
     async def _retry_after(self, error: StoreError, by_owner: bool) -> None:
-        """Read what is new after an append that was not kept, or raise its error where to try again is of no use."""
+        """After a failed append: read the new events, or raise the error if a retry can't succeed."""
         if not isinstance(error, Conflict | NotOwner) or (by_owner and isinstance(error, NotOwner)):
             self.not_kept(error)
             raise error
         if isinstance(error, NotOwner):
             self.owner = None
-        # For a command, NotOwner says that another node has claimed the session since it was read.
+        # For a command, NotOwner means that another node has claimed the session in the meantime.
         seen = (self.last_seq, self.decided_seq, self.token)
         await self._catch_up()
         if isinstance(error, NotOwner) and self.owner is not None and not self.is_ours:
-            # It was not known to be alive. The next heartbeat corrects this if it is not.
+            # This node didn't know that the owner is alive. If it is not, the next heartbeat corrects this.
             self.log.living.add(self.owner.node)
         if seen == (self.last_seq, self.decided_seq, self.token) and isinstance(error, Conflict):
-            raise error  # nothing was new: it is not the state that it conflicts with, but a receipt
+            raise error  # there were no new events, so the conflict is about a receipt
 
     async def record_deltas(
-        self, deltas: list[Any], checkpoint: Checkpoint, fitting: Callable[[st.Session], bool]
+        self, deltas: list[Any], progress: LaunchProgress, fitting: Callable[[st.Session], bool]
     ) -> bool:
-        """The fast path of a streaming answer: no decision, no state, only numbers. False, and nothing is done, if
-        they do not fit the state any more: the turn may have ended while this waited for its place."""
+        """Store a streaming answer's deltas: the fast path, without a decision or a new state. Returns False and does
+        nothing if they no longer fit the state, as the turn can end while this waits for the lock."""
         async with self.alone():
             if self._stale:
                 await self._catch_up()
@@ -279,7 +270,7 @@ class Journal:
                     raise self._not_owner()
                 if not fitting(self.state):
                     return False
-                step = self.delta_step(deltas, checkpoint, self.log.stamp())
+                step = self.delta_step(deltas, progress, self.log.stamp())
                 try:
                     kept = await self.log.store.append(step)
                 except StoreError as error:
@@ -290,8 +281,8 @@ class Journal:
                 self.show_deltas(deltas, step, kept)
                 return True
 
-    def delta_step(self, deltas: Sequence[Any], checkpoint: Checkpoint, at: str) -> Append:
-        """The step that keeps these, with how far the launch has come; without any, only that."""
+    def delta_step(self, deltas: Sequence[Any], progress: LaunchProgress, at: str) -> Append:
+        """The step that stores these deltas (if any) and the launch's progress."""
         session_id, at = self.state.id, max(at, self.happened_at)
         drafts = []
         for event in deltas:
@@ -304,11 +295,11 @@ class Journal:
             expect=self.decided_seq,
             token=self.token,
             events=drafts,
-            checkpoint=checkpoint,
+            progress=progress,
         )
 
     def show_deltas(self, deltas: Sequence[Any], step: Append, kept: Kept) -> None:
-        """After their commit. If others wrote in between, what came before is read first."""
+        """Publish deltas after their commit. If others wrote in between, catch up instead."""
         if not deltas:
             return
         if kept.first > self.last_seq + 1:
@@ -318,7 +309,7 @@ class Journal:
             self._publish(deltas, step.events, range(kept.first, kept.first + len(deltas)), wrote=True)
 
     def not_kept(self, error: Exception) -> None:
-        """An append of the owner's failed. Unless it is sure that nothing was kept, the next one reads first."""
+        """An append by the owner failed. Unless it is certain that nothing was stored, read before the next one."""
         if isinstance(error, NotOwner):
             self.owner = None
         if not isinstance(error, NOTHING_KEPT):
@@ -327,7 +318,7 @@ class Journal:
     def _step(
         self,
         decision: Decision,
-        checkpoint: Checkpoint | None,
+        progress: LaunchProgress | None,
         receipt: Receipt | None,
         by_owner: bool,
         ends_anothers: bool,
@@ -335,7 +326,7 @@ class Journal:
         events = decision.events
         drafts = [Draft(ev.type_of(event), event.turn, ev.encode(event), event.decisive) for event in events]
         decisive = any(event.decisive for event in events)
-        records = beside(decision, self.view, self.state.last_turn)
+        rows = derived_rows(decision, self.view, self.state.last_turn)
         may_claim = not self.is_ours and self.log.may_claim(self.owner, decision.state)
         claims = may_claim and not self.has_foreign_agent
         return Append(
@@ -348,18 +339,18 @@ class Journal:
             events=drafts,
             state=st.dump(decision.state) if decisive else None,
             listed=listed(decision, self.view, self.log.due_at(decision.state)) if decisive else None,
-            turns=records.turns,
-            hidden=records.hidden,
-            records=records.records,
+            turns=rows.turns,
+            hidden=rows.hidden,
+            records=rows.records,
             records_after=self.last_seq,
             receipt=receipt,
-            checkpoint=checkpoint,
-            phrases=records.phrases,
-            given=decision.given,
+            progress=progress,
+            phrases=rows.phrases,
+            issued=decision.issued,
         )
 
     def _begin_with(self, events: list[Any]) -> None:
-        """The first step, without the frames of its events: whoever wants these reads them."""
+        """Publish a long first step without caching frames; viewers read its events from the store."""
         self.last_seq = self._decisive_after = len(events)
         self.decided_seq = max(seq for seq, event in enumerate(events, 1) if event.decisive)
         turn = self.state.turn.turn if self.state.turn else None
@@ -382,8 +373,8 @@ class Journal:
         wrote: bool,
         joined: bool = False,
     ) -> None:
-        """Show what was kept, here or elsewhere. After the commit, and only then. `joined`: some numbers are of runs
-        that were joined since, so that the store alone can serve a position inside of them."""
+        """Publish committed events, whichever node wrote them. `joined`: some are compacted runs, so only the store can
+        serve the positions inside them."""
         decided = self.decided_seq
         for seq, event, draft in zip(seqs, events, kept, strict=True):
             size = len(draft.body)
@@ -391,11 +382,11 @@ class Journal:
             if size < TAIL_BYTES and not joined:
                 self._tail.add(seq, self.log.event_frame(seq, draft.type, draft.body))
             else:
-                # It would fill the tail alone. Whoever wants it reads it.
+                # It would fill the tail. Viewers read it from the store.
                 self._tail.clear()
                 self.huge_seq = seq if size > HUGE_BYTES else self.huge_seq
             if event.decisive:
-                self._follow(seq, event, size)
+                self._add_decisive(seq, event, size)
             self.view.fold(event)
         if self.decided_seq != decided:
             self._forget_decisive()
@@ -404,15 +395,15 @@ class Journal:
         self.touched = self.last_event_s = self.log.steady()
         if self.state.id not in self.log.journals:
             self.log.hold(self)
-        self.newest_frames = NO_FRAMES  # what it holds may be a long piece that nobody wants any more
+        self.newest_frames = NO_FRAMES  # it may be long, and no viewer needs it any more
         self._is_publishing = True
         self._wake_all(decisive=self.decided_seq != decided, wrote=wrote)
         self._is_publishing = False
         if self._unnoted >= NOTE_STEP_BYTES or self.decided_seq != decided:
             self._note_size()
 
-    def _follow(self, seq: int, event: ev.Event, size: int) -> None:
-        """A decisive event, which may also begin another view."""
+    def _add_decisive(self, seq: int, event: ev.Event, size: int) -> None:
+        """Cache a decisive event, which can also start a new view."""
         if isinstance(event, ev.UserMessage) and event.turn != self.view.turn:
             self.view, self.turn_after_seq = RecordedView(event.turn), seq - 1
         elif isinstance(event, ev.HistoryChanged) and self.state.turn is None:
@@ -422,7 +413,7 @@ class Journal:
         self._decisive_bytes += size
 
     def _forget_decisive(self) -> None:
-        """Only a runner reads them."""
+        """Drop decisive events above the limits, or all of them if there is no runner to read them."""
         most, most_bytes = (DECISIVE_KEPT, DECISIVE_BYTES) if self.has_runner else (0, 0)
         while len(self._decisive) > most or self._decisive_bytes > most_bytes:
             self._decisive_after, _, dropped = self._decisive.popleft()
@@ -436,15 +427,15 @@ class Journal:
         if decisive:
             self.log.changed(self.state.id)
 
-    # What others wrote -------------------------------------------------------------------------------------------
+    # Catching up -------------------------------------------------------------------------------------------------
 
     async def catch_up(self) -> None:
-        """Read what others have written since."""
+        """Read the events that others have written."""
         async with self.alone():
             await self._catch_up()
 
     async def take_news(self, news: News) -> bool:
-        """Show what others have written, as it was read for many sessions at once; False if there is more."""
+        """Publish events of other nodes, read in one query for many sessions. Returns False if there are more."""
         async with self.alone():
             rows = [row for row in news.events if row.seq > self.last_seq]
             known = (self.decided_seq, self.token, self.owner)
@@ -468,7 +459,7 @@ class Journal:
             self._take(state, record)
             self._publish_rows(rows, events)
             if is_moved and not rows:
-                # No event says so, and whoever runs the session must know.
+                # A change of owner has no event, but the runner must notice it.
                 self._wake_all(decisive=True)
         else:
             fresh = await self.log.load(self.state.id)
@@ -494,8 +485,8 @@ class Journal:
         self._wake_all(decisive=True)
 
     async def _close_gap(self, upto: int) -> bool:
-        """Read the events between what was seen and the step that was just kept: somebody else's deltas. False if they
-        can't be read now: the step was kept all the same, and is shown with them later."""
+        """Read the missed events before the step that was just stored: another node's deltas. Returns False if they
+        can't be read now: the step is stored, and the catch-up publishes it with them later."""
         if upto > self.last_seq:
             self._stale = True
             try:
@@ -508,21 +499,21 @@ class Journal:
         return True
 
     def _publish_rows(self, rows: Sequence[Stored], events: Sequence[ev.Event]) -> None:
-        """Show what was read from the store, as if it had been written here."""
+        """Publish events read from the store as if they had been written here."""
         if rows:
-            # What decides is known from the record that was read first.
+            # `decided_seq` already comes from the session's row, which was read first.
             decided, self.decided_seq = self.decided_seq, min(self.decided_seq, self.last_seq)
             joined = any(row.first_seq < row.seq for row in rows)
             self._publish(events, rows, [row.seq for row in rows], wrote=False, joined=joined)
             self.decided_seq = max(decided, self.decided_seq)
 
     def distrust(self) -> None:
-        """What is in memory may not be what is stored."""
+        """Reload before the next use: memory may differ from the store."""
         self._stale = self._is_distrusted = True
         self.drop_frames()
 
     def drop_frames(self) -> None:
-        """Whoever wants these reads them."""
+        """Clear the caches; readers fall back to the store."""
         self._tail.clear()
         self.newest_frames = NO_FRAMES
         self._unnoted = NOTE_STEP_BYTES
@@ -532,8 +523,14 @@ class Journal:
 
     # Reading -----------------------------------------------------------------------------------------------------
 
+    def follow(self, follower: Follower) -> None:
+        self.followers.add(follower)
+
+    def unfollow(self, follower: Follower) -> None:
+        self.followers.discard(follower)
+
     async def decisive_after(self, position: int) -> list[tuple[int, ev.Event]]:
-        """The decisive events after this position, or the first of them: at least one, if there is any."""
+        """The next decisive events after this position: at least one, unless there are none."""
         if position >= self._decisive_after:
             return [(seq, event) for seq, event, _ in self._decisive if seq > position]
         async for batch in batches(self.log.store, self.state.id, position, self.last_seq):
@@ -544,15 +541,15 @@ class Journal:
         return []
 
     async def read(self, position: int, limit: int, max_bytes: int) -> list[Stored]:
-        """Some events after this position, as they are stored."""
+        """The next events after this position, as stored."""
         return await self.log.store.read(self.state.id, position, limit=limit, max_bytes=max_bytes)
 
     def holds(self, position: int) -> bool:
-        """Whether everything after `position` is in the tail."""
+        """Whether all frames after `position` are in the tail."""
         return self._tail.holds(position, self.last_seq)
 
     def frames_after(self, position: int) -> bytes | None:
-        """Everything after `position` as one piece shared by all who are there; None if the tail no longer has it."""
+        """All frames after `position`, joined and shared by all viewers at it; None if the tail no longer has them."""
         joined = self._tail.after(position, self.last_seq)
         self.newest_frames = (position, self.last_seq, joined)
         if not self._is_publishing:
@@ -560,17 +557,17 @@ class Journal:
         return joined
 
     def frames_since(self, position: int) -> list[tuple[int, bytes]] | None:
-        """The same as single frames with their numbers."""
+        """The same as separate frames with their sequence numbers."""
         return self._tail.since(position) if position >= 0 and self.holds(position) else None
 
     def wake_those_behind(self) -> None:
-        """A wake-up may have been lost."""
+        """Wake followers that are behind, in case a wake-up was lost."""
         for follower in list(self.followers):
             if follower.position < self.last_seq:
                 follower.wake()
 
     def _note_size(self) -> None:
-        """How much is kept for viewers; not of a journal that was let go of, and that only its holders keep."""
+        """Report the size of this cache to the log, unless the journal was evicted."""
         self._unnoted = 0
         if self.log.journals.get(self.state.id) is self:
             snapshot_bytes = len(self._snapshot[1]) if self._snapshot is not None else 0
@@ -578,13 +575,13 @@ class Journal:
             self.log.recent.note(self.state.id, kept)
 
     async def snapshot_frame(self) -> tuple[int, bytes]:
-        """(seq, frame): everything that a viewer needs to begin. Made once per position."""
+        """(seq, frame) of the snapshot with which a viewer starts. Made once per position."""
         if self._snapshot is None or self._snapshot[0] != self.last_seq:
             rows = await self.log.store.read_turns(self.state.id, last=PAGE_TURNS)
             view: TurnView = self.view
             seq = self.last_seq
             if self.state.turn is None and rows:
-                # The last turn was rewound: the one before it is read again.
+                # The last turn was rewound: show the one before it.
                 view = await self.log.view_of(self.state.id, rows[-1].turn, seq)
             if seq != self.last_seq:
                 return await self.snapshot_frame()

@@ -1,9 +1,9 @@
 """The logs of all sessions: the only channel between surfaces, runners and viewers.
 
-Above: the verbs, runners and streams. Below: a store, and the journals (journal.py) of sessions that somebody needs.
-Everything that follows a session is woken and reads. A wake-up may be lost, so a poll looks now and then whether there
-is more: one query for all sessions that somebody follows. Where other nodes write too (`shared`), a journal in memory
-may lag: `open` asks the store first, and news.py reads what the others have written.
+Above: the verbs, runners and streams. Below: a store, and the journals (journal.py) of the sessions in use. Followers
+of a session are woken and then read. A wake-up can be lost, so the log also polls from time to time, with one query for
+all followed sessions. If other nodes write too (`shared`), a journal in memory can lag behind the store: `open` checks
+the store first, and news.py reads the events of the other nodes.
 """
 
 import asyncio
@@ -27,21 +27,21 @@ from perdure.runtime.log.journal import DECISIVE, Journal
 from perdure.runtime.log.news import Newsreader
 from perdure.runtime.log.quarantine import Quarantine, refusal, restored
 from perdure.runtime.log.reading import batches, of_turns, said_in_turns
-from perdure.stores.base import Found, Given, Kept, Owner, Query, Receipt, Store, Stored
+from perdure.stores.base import Found, IssuedNativeSession, Kept, Owner, Query, Receipt, Store, Stored
 from perdure.stores.shared import SharedStore
 from perdure.stores.wakeups import LocalWakeups, Wakeups
 
 logger = logging.getLogger(__name__)
 
 POLL_S = 5.0
-"""How long a follower may miss something if a wake-up is lost."""
+"""How long a follower can lag behind if a wake-up is lost."""
 POLL_JITTER = 0.2
-_jitter = random.Random()  # noqa: S311  no secret; of its own, as a test may have seeded the one of the module
+_jitter = random.Random()  # noqa: S311  no secret; a separate one, as tests may seed the module's
 LIST_BATCH = 500
 ERASED = "-"
-"""What announces that a session was erased begins so."""
+"""Prefix of the wake-up for an erased session."""
 DOCUMENTS = "document:"
-"""What announces that documents of a kind have changed begins so."""
+"""Prefix of the wake-up for changed documents of a kind."""
 
 T = TypeVar("T")
 
@@ -52,28 +52,28 @@ class Log:
     def __init__(self, store: Store, clock: Callable[[], float] = time.time, wakeups: Wakeups | None = None) -> None:
         self.store = store
         self.shared = cast(SharedStore, store) if store.is_shared else None
-        """The same store, where other nodes use it too."""
+        """The same store, if other nodes use it too."""
         self.now, self.steady = clock, time.monotonic
         self.generation = 0
         self.epoch = 0
         self.node: Owner | None = None
-        """This server as an owner of sessions; None: it only writes commands."""
+        """This server as an owner of sessions; None if it only writes commands."""
         self.living: set[str] = set()
-        """Other nodes that nobody has marked dead, as of the last heartbeat. They keep their sessions."""
+        """Other nodes that were not marked dead as of the last heartbeat. They keep their sessions."""
         self.may_run: Callable[[st.Session], bool] = lambda _: True
         """Whether this node may run a session that has no owner."""
         self.due_at: Callable[[st.Session], str | None] = lambda _: None
-        """When a clock of this session fires if nobody does anything."""
+        """When the next timeout of this session fires if nothing happens before."""
         self._epoch_watchers: list[Callable[[], None]] = []
         self.is_draining: Callable[[], bool] = lambda: False
-        """Whether a person wants this node to begin nothing new."""
+        """Whether this node is draining: it must start nothing new."""
         self.is_responsive: Callable[[str], bool] = lambda _: False
-        """Whether another node has just shown that it lives."""
+        """Whether another node has sent a heartbeat very recently."""
         self.name_of_node: Callable[[str], str] = str
         self.waits_for_directory = False
-        """Whether a session stays with its node because that has its directory."""
-        self.given_twice: set[tuple[str, str]] = set()
-        """(program, native session id) that several have: nobody may open these again. As few as agents reuse ids."""
+        """Whether a session stays with its node because that node has its directory."""
+        self.issued_twice: set[tuple[str, str]] = set()
+        """(program, native session id) pairs that an agent has reused. Never resume these. Few agents reuse ids."""
         self._stamped_second, self._stamped = -1, ""
         self.journals: dict[str, Journal] = {}
         self._evicted: weakref.WeakValueDictionary[str, Journal] = weakref.WeakValueDictionary()
@@ -94,7 +94,7 @@ class Log:
         self._polling = asyncio.create_task(self._poll_on(), name="fallback poll")
 
     async def stop(self) -> None:
-        """Wait for what is being recorded."""
+        """Stop listening and polling, and wait for steps in progress."""
         if self._stop_listening is not None:
             self._stop_listening()
             self._stop_listening = None
@@ -105,7 +105,7 @@ class Log:
             await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def stamp(self) -> str:
-        """The time as it is written. Only its milliseconds are new each time: making all of it costs ten times more."""
+        """The current time as events store it. Reuses the formatted second, which makes it ten times faster."""
         second = int(now := self.now())
         if second != self._stamped_second:
             self._stamped_second, self._stamped = second, stamp(second)[:-4]
@@ -120,7 +120,7 @@ class Log:
         return b"id: %d\nevent: %b\ndata: %b\n\n" % (seq, event_type.encode(), body)
 
     def event_frame(self, seq: int, event_type: str, body: bytes) -> bytes:
-        """The frame of an event as it is stored, which is without its number. As `frame` of `with_seq`, in one go."""
+        """The frame of a stored event, whose body lacks `seq`. Same as `frame` of `with_seq`, in one step."""
         if self.epoch:
             return b'id: %d-%d\nevent: %b\ndata: {"seq":%d,%b\n\n' % (
                 *(seq, self.epoch, event_type.encode(), seq, body[1:]),
@@ -131,15 +131,15 @@ class Log:
         return self.frame(row.seq, row.type, ev.with_seq(row.seq, row.body, row.first_seq))
 
     def watch_epoch(self, begin: Callable[[], None]) -> None:
-        """Call this when event ids begin a new epoch while the server runs."""
+        """Call `begin` when event ids start a new epoch while the server runs."""
         self._epoch_watchers.append(begin)
 
     def renew_epoch(self, epoch: int) -> None:
-        """Numbers may have been given twice, as after a failover: nothing in memory is trusted, and whoever watches
-        begins with a snapshot."""
+        """Start a new epoch, as after a failover: sequence numbers may have been assigned twice. Journals reload, and
+        viewers start again with a snapshot."""
         if epoch == self.epoch:
             return
-        logger.warning("the database was restored or has failed over: event ids begin a new epoch, %d", epoch)
+        logger.warning("the database was restored or failed over: starting epoch %d; viewers get a new snapshot", epoch)
         self.epoch = epoch
         for journal in list(self.journals.values()):
             journal.distrust()
@@ -150,7 +150,7 @@ class Log:
     # Wake-ups ----------------------------------------------------------------------------------------------------
 
     def watch(self, watcher: Callable[[str], None]) -> None:
-        """Call `watcher` with the id of each session in which something decisive has happened. It must not block."""
+        """Call `watcher` with the id of each session that has a new decisive event. It must not block."""
         self._watchers.append(watcher)
 
     def changed(self, session_id: str) -> None:
@@ -163,16 +163,16 @@ class Log:
             self._newsreader.watch_documents(kind, reload)
 
     async def freshen_documents(self) -> None:
-        """Before a request: what another node has acknowledged is known here too."""
+        """Before a request: reload the documents that other nodes have changed."""
         if self._newsreader is not None:
             await self._newsreader.freshen_documents()
 
     def announce_documents(self, kind: str) -> None:
-        """This node has changed some."""
+        """Notify the other nodes that this node has changed documents of this kind."""
         self.wakeups.announce(f"{DOCUMENTS}{kind}", self)
 
     def _woken(self, name: str) -> None:
-        """Another log has written to this session; or, without a name, to any."""
+        """Handle a wake-up from another log. Without a name, any session may have changed."""
         if not name:
             self.keep(self._look_everywhere())
             return
@@ -193,25 +193,25 @@ class Log:
             self._newsreader.behind(journal)
 
     def keep(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Do something in a task of its own, which the log awaits when it stops."""
+        """Run this in a separate task, which the log awaits when it stops."""
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
 
     async def _look_everywhere(self) -> None:
-        """Notifications were lost: anything may have changed."""
+        """Check all followed sessions, because notifications were lost."""
         try:
             await self.poll()
         except StoreError as error:
-            logger.warning("could not look for what other nodes have written; the next poll does: %s", error)
+            logger.warning("could not check for events from other nodes; retrying at the next poll: %s", error)
         self.changed("")
 
     async def _look_at_documents(self) -> None:
         try:
             await self.freshen_documents()
         except StoreError as error:
-            logger.warning("could not read documents that another node has changed; the next poll does: %s", error)
+            logger.warning("could not reload documents changed by another node; retrying at the next poll: %s", error)
 
     def catch_up_soon(self, journal: Journal) -> None:
         if journal.state.id not in self._catching_up:
@@ -226,12 +226,12 @@ class Log:
             self.learn_erased(journal.state.id)
         except (Refused, StoreError, *UNREADABLE) as error:
             logger.warning(
-                "session %s: could not read what is new; the next poll tries again: %s", journal.state.id, error
+                "session %s: could not read new events; retrying at the next poll: %s", journal.state.id, error
             )
 
     @staticmethod
     def poll_s() -> float:
-        """How long until the next poll: with jitter, so that servers do not poll at once."""
+        """The time until the next poll, with jitter so that servers don't poll at the same time."""
         return POLL_S * _jitter.uniform(1 - POLL_JITTER, 1 + POLL_JITTER)
 
     async def _poll_on(self) -> None:
@@ -240,18 +240,18 @@ class Log:
             try:
                 await self.poll()
             except StoreError as error:
-                logger.warning("could not look for lost wake-ups; trying again: %s", error)
+                logger.warning("could not check for lost wake-ups; retrying: %s", error)
             except Exception:
-                logger.exception("could not look for lost wake-ups; trying again")
+                logger.exception("could not check for lost wake-ups; retrying")
 
     async def poll(self) -> None:
-        """Find what a lost wake-up would have said: one query for all sessions that somebody follows, or of which it is
-        not known whether the last step was kept."""
+        """Make up for lost wake-ups: check, in one query, all sessions that have followers, and those whose last step
+        may or may not have been stored."""
         followed = {key: journal for key, journal in self.journals.items() if journal.followers or journal.is_stale}
         heads = await self.store.heads(list(followed)) if followed else {}
         for session_id, journal in followed.items():
             head = heads.get(session_id)
-            # A journal that is being written checks continuity without our help.
+            # A journal that is being written checks for gaps anyway.
             is_moved = head is not None and (head.token, head.owner) != (journal.token, journal.owner)
             is_behind = head is not None and (journal.is_stale or is_moved or head.last_seq > journal.last_seq)
             if is_behind and not journal.is_writing:
@@ -264,12 +264,12 @@ class Log:
     async def create(
         self, decision: Decision, *, receipt: Callable[[Decision], Receipt] | None = None
     ) -> tuple[Journal, Kept]:
-        """A new session: its first events, committed."""
+        """Create a session by committing its first events."""
         journal = Journal(self, decision.state)
 
         def first(_: st.Session) -> Decision:
             if journal.last_seq:
-                raise Refused("conflict", f"There is a session {journal.state.id} already.")
+                raise Refused("conflict", f"Session {journal.state.id} already exists.")
             return decision
 
         known = self.journals.setdefault(journal.state.id, journal)
@@ -282,7 +282,7 @@ class Log:
         return journal, kept
 
     def may_claim(self, owner: Owner | None, state: st.Session) -> bool:
-        """Whether this node may take a session that has this owner."""
+        """Whether this node may claim a session with this owner."""
         if self.node is None or (owner is not None and owner.node in self.living):
             return False
         return (owner is not None and owner.node == self.node.node) or self.may_run(state)
@@ -297,22 +297,22 @@ class Log:
         if token is None:
             await journal.catch_up()
             if journal.owner is not None and not journal.is_ours:
-                # It was not known to be alive. The next heartbeat corrects this if it is not.
+                # This node didn't know that the owner is alive. If it is not, the next heartbeat corrects this.
                 self.living.add(journal.owner.node)
             raise NotOwner(f"session {journal.state.id} belongs to another node")
         await journal.catch_up()
         if self.shared is not None:
-            await self.recall_given()
-        # Whatever it needs from its owner, it needs from this node now.
+            await self.recall_issued_twice()
+        # Any pending work of its owner is now this node's.
         self.changed(journal.state.id)
 
     async def confirm(self, journal: Journal) -> None:
-        """Make sure that this node still owns the session, after all that it has sent to the store. Raises NotOwner."""
+        """Check, after all its pending writes, that this node still owns the session. Raises NotOwner if it doesn't."""
         if self.node is None or await self.store.claim_session(journal.state.id, self.node, self.generation) is None:
             raise NotOwner(f"session {journal.state.id} belongs to another node")
 
     async def open(self, session_id: str) -> Journal:
-        """The session's journal, read from the store if it is not in memory."""
+        """The session's journal, loaded from the store if it is not in memory."""
         if session_id in self.erased.under_way:
             raise Refused("not_found", f"Session {session_id} is being erased.")
         journal = self.journals.get(session_id)
@@ -337,12 +337,12 @@ class Log:
         self._evicted.pop(journal.state.id, None)
 
     def forget(self, session_id: str) -> None:
-        """The session was erased."""
+        """Drop a session that this node has erased, and notify the other nodes."""
         self.learn_erased(session_id)
         self.wakeups.announce(f"{ERASED}{session_id}", self)
 
     def learn_erased(self, session_id: str) -> None:
-        """The same, where another node has erased it."""
+        """Drop an erased session and notify its followers."""
         journal = self.journals.pop(session_id, None) or self._evicted.pop(session_id, None)
         if journal is None and self.erased.knows(session_id):
             return
@@ -389,7 +389,7 @@ class Log:
     async def history(
         self, session_id: str, from_turn: int = 1, to_turn: int | None = None, upto: int | None = None
     ) -> History:
-        """What was said, from this turn to that one, up to a position or to the end that there is now."""
+        """The conversation from one turn to another, up to a position (default: the current end)."""
         history = History(pictures=False)
         history.seq = (await self.open(session_id)).last_seq if upto is None else upto
         try:
@@ -415,35 +415,35 @@ class Log:
                 return
 
     async def readable(self, session_id: str) -> Journal | None:
-        """Its journal; None if it is damaged and set aside, or was erased meanwhile."""
+        """The session's journal; None if the session is damaged, or was erased in the meantime."""
         try:
             return await self.open(session_id)
         except Refused as refused:
-            logger.warning("session %s is left out: %s", session_id, refused.detail)
+            logger.warning("skipping session %s: %s", session_id, refused.detail)
             return None
 
     async def shielded(self, work: Coroutine[Any, Any, T]) -> T:
-        """On behalf of a caller that may be cancelled at any moment: the work goes on without it."""
+        """Run this to the end even if the caller is cancelled."""
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return await asyncio.shield(task)
 
-    async def recall_given(self) -> None:
-        """Learn which native sessions were given out twice. Without knowing it, none may be opened."""
-        self.given_twice |= await self.store.given_twice()
+    async def recall_issued_twice(self) -> None:
+        """Read which native session ids were issued twice. Until this has succeeded, don't resume any."""
+        self.issued_twice |= await self.store.issued_twice()
 
-    async def note_given(self, given: Sequence[Given]) -> None:
-        """These have been given out now."""
+    async def note_issued(self, issued: Sequence[IssuedNativeSession]) -> None:
+        """After native session ids were issued: check whether an agent has reused one."""
         try:
-            await self.recall_given()
+            await self.recall_issued_twice()
         except StoreError as error:
-            # Not known is taken for yes: their agents get the whole conversation, which is never wrong.
-            logger.warning("native sessions could not be compared: %s", error)
-            self.given_twice |= {(native.program, native.native_session_id) for native in given}
+            # Assume that they were reused: their agents get the full transcript, which is always correct.
+            logger.warning("could not check native session ids for reuse; not resuming these sessions: %s", error)
+            self.issued_twice |= {(native.program, native.native_session_id) for native in issued}
 
     def evict(self, idle_for_s: float) -> None:
-        """Drop journals that nobody needs: an idle session costs no memory."""
+        """Evict unused journals, so that idle sessions take no memory."""
         limit = self.steady() - idle_for_s
         for session_id, journal in list(self.journals.items()):
             if journal.idle and journal.touched < limit:
@@ -451,7 +451,7 @@ class Log:
                 self.recent.forget(session_id)
 
     def _shrink(self, session_id: str) -> None:
-        """Keep as little of a session as its users need."""
+        """Drop a session's cached frames, and evict its journal if it is idle."""
         journal = self.journals.get(session_id)
         if journal is not None:
             journal.drop_frames()

@@ -1,8 +1,8 @@
-"""What other nodes have written: read for many sessions at once, as soon as they say so, or when somebody asks.
+"""Reads the events and documents that other nodes have written, for many sessions in one query.
 
-Above: the log, which is woken by other nodes and opens journals for requests. Below: the shared store. A request may
-reach any node, so a journal in memory is compared with the store before it is used: whoever has written something on
-one node reads it on every other. A server on SQLite has none of this.
+Above: the log, which is woken by other nodes and opens journals for requests. Below: the shared store. A request can
+reach any node, so the log compares a journal in memory with the store before it uses it. Clients can therefore read
+their own writes on every node. Not used with SQLite.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 SESSIONS_AT_ONCE = 200
 NEWS_EVENTS = 1_000
 NEWS_BYTES = 256 * 1024
-"""Of one session and one look. Beyond it, the journal reads on alone."""
+"""Limits per session and query. If there is more, the journal reads the rest separately."""
 
 
 Reload = Callable[[], Awaitable[None]]
@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 
 class Together(Generic[T]):
-    """Questions that come at the same time share one query, which begins after each of them was asked."""
+    """Batches concurrent requests into one query, which starts after the last of them was made."""
 
     def __init__(self, log: "Log", query: Callable[[set[str]], Awaitable[T]]) -> None:
         self._log = log
@@ -53,9 +53,9 @@ class Together(Generic[T]):
             answer, asked, self._next, self._asked = self._next, self._asked, None, set()
             try:
                 answer.set_result(await self._query(asked))
-            except Exception as error:  # noqa: BLE001  whoever asked gets it
+            except Exception as error:  # noqa: BLE001  the callers get it
                 answer.set_exception(error)
-                answer.exception()  # nobody may be waiting any more
+                answer.exception()  # mark it as retrieved: all callers may be gone
 
 
 class Newsreader:
@@ -69,10 +69,10 @@ class Newsreader:
         self._watchers: dict[str, list[Reload]] = {}
         self._marks: dict[str, int] = {}
 
-    # What others announce ------------------------------------------------------------------------------------------
+    # Wake-ups from other nodes -------------------------------------------------------------------------------------
 
     def behind(self, journal: Journal) -> None:
-        """Another node has written to this session."""
+        """Read a session soon, because another node has written to it."""
         self._behind[journal.state.id] = journal
         if self._reading is None or self._reading.done():
             self._reading = self._log.keep(self._read())
@@ -84,24 +84,24 @@ class Newsreader:
             try:
                 found = await self._store.news(positions, limit=NEWS_EVENTS, max_bytes=NEWS_BYTES)
             except StoreError as error:
-                logger.warning("could not read what other nodes have written; the next poll does: %s", error)
+                logger.warning("could not read events from other nodes; retrying at the next poll: %s", error)
                 return
             for key, journal in chosen.items():
                 news = found.get(key)
                 if news is None or journal.is_writing:
-                    # It was erased; or somebody writes, for whom the others must not wait.
+                    # The session was erased, or has a writer, for which the other sessions must not wait.
                     self._log.catch_up_soon(journal)
                     continue
                 try:
                     if not await journal.take_news(news):
                         self._behind[key] = journal
                 except (Refused, StoreError, *UNREADABLE) as error:
-                    logger.warning("session %s: could not read what is new; the next poll does: %s", key, error)
+                    logger.warning("session %s: could not read new events; retrying at the next poll: %s", key, error)
 
-    # What requests ask for -----------------------------------------------------------------------------------------
+    # Requests ------------------------------------------------------------------------------------------------------
 
     async def freshen(self, journal: Journal) -> None:
-        """Bring a journal up to what is stored now. Requests that come together share one query."""
+        """Bring a journal up to date with the store. Concurrent requests share one query."""
         session_id = journal.state.id
         head = (await self._heads.ask(session_id)).get(session_id)
         if head is None:
@@ -128,5 +128,5 @@ class Newsreader:
                     for reload in reloads:
                         await reload()
         except BaseException:
-            self._marks = before  # so that the next look tries again
+            self._marks = before  # retry at the next check
             raise

@@ -1,9 +1,9 @@
-"""What is damaged is set aside: it is named, kept as it is, and stops nothing else.
+"""Quarantine for damaged data: it is reported and preserved, and doesn't affect anything else.
 
-Above: the log, for sessions that can't be read; recovery, for launches that can't be taken up; `GET /api/server`, the
-page and `perdure doctor`, which name them. Below: one folder, `quarantine`, to which the folders of such launches are
-moved. A damaged session stays in the store, where a repair may find it; until then it is refused with a sentence.
-Nothing here repairs anything.
+Above: the log, for unreadable sessions; recovery, for launches that can't be continued; `GET /api/server`, the page and
+`perdure doctor`, which list the damage. Below: the folder `quarantine`, to which the folders of damaged launches are
+moved. A damaged session stays in the store, so that it can be repaired; until then, requests for it fail with an error.
+Nothing is repaired here.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from perdure.core.errors import UNREADABLE, Refused, StoreDamaged, StoreError
 from perdure.runtime.data.filesystem import write_private
 from perdure.runtime.keeping.cgroups import remove_of
 from perdure.runtime.keeping.launch import Launch
-from perdure.stores.base import MAX_COUNT, Checkpoint, SessionRecord
+from perdure.stores.base import MAX_COUNT, LaunchProgress, SessionRecord
 
 logger = logging.getLogger(__name__)
 
@@ -48,11 +48,11 @@ class Damage(Struct, frozen=True):
 class Quarantine:
     def __init__(self) -> None:
         self._folder: Path | None = None
-        # No bound: one for each damaged thing that is stored, until it is erased or can be read again.
+        # No limit: one entry per damaged item in the store, until the item is erased or can be read again.
         self._found: dict[tuple[str, str], Damage] = {}
 
     def open(self, folder: Path) -> None:
-        """Know again which launches earlier servers have set aside."""
+        """Load the list of launches that earlier servers have quarantined."""
         self._folder = folder
         for damage in read_notes(folder):
             self._found[damage.kind, damage.id] = damage
@@ -66,24 +66,24 @@ class Quarantine:
     def add(self, kind: Kind, id_: str, session_id: str | None, what: str) -> None:
         damage = Damage(kind, id_, session_id, what[:MAX_WORDS])
         if (kind, id_) not in self._found:
-            logger.error("%s %s is damaged and set aside; everything else goes on: %s", kind, id_, damage.what)
+            logger.error("%s %s is damaged; quarantined it and continuing without it: %s", kind, id_, damage.what)
         self._found[kind, id_] = damage
 
     def forget(self, session_id: str) -> None:
-        """The session was erased, or can be read again."""
+        """Drop the entries of a session that was erased or can be read again."""
         self._found = {key: one for key, one in self._found.items() if one.session_id != session_id}
 
     def forget_job(self, job_id: str) -> None:
-        """It was removed."""
+        """Drop the entry of a job that was removed."""
         self._found.pop(("job", job_id), None)
 
     def forget_launches(self, launch_ids: Collection[str]) -> None:
-        """Their folders were removed. A launch that was shared is listed under one of its sessions only."""
+        """Drop the entries of launches whose folders were removed. A shared launch is listed under one session only."""
         for launch_id in launch_ids:
             self._found.pop(("launch", launch_id), None)
 
     async def guard(self, session_id: str, reading: Awaitable[T]) -> T:
-        """Read a session. If what is stored of it can't be read, this one is set aside and refused."""
+        """Read a session. If its stored data is unreadable, quarantine the session and raise Refused."""
         try:
             read = await reading
             self._found.pop(("session", session_id), None)
@@ -92,15 +92,15 @@ class Quarantine:
             what = str(error)
         except (StoreError, Refused):
             raise
-        except Exception as error:  # noqa: BLE001  whatever a damaged row leads to concerns this session alone
+        except Exception as error:  # noqa: BLE001  a damaged row can cause any error, and affects only this session
             what = f"{type(error).__name__}: {error}"
         self.add("session", session_id, session_id, what)
         raise refusal(session_id)
 
-    async def set_aside(self, row: Checkpoint, launch: Launch, what: str) -> None:
-        """Keep all that is known of a launch: its folder, and its row in the store."""
+    async def set_aside(self, row: LaunchProgress, launch: Launch, what: str) -> None:
+        """Quarantine a launch: preserve its folder and its row."""
         if self._folder is not None:
-            # In a thread: its group may be free only after some tries. First, so that nothing comes between the rest.
+            # In a thread: a control group may need several attempts. First, so that the rest runs without an await.
             await asyncio.to_thread(remove_of, launch.folder)
         self.add("launch", row.launch_id, row.session_id, what)
         if self._folder is None:
@@ -115,14 +115,14 @@ class Quarantine:
                 launch.folder.rename(target / "instead-of-the-folder")
             damage = self._found["launch", row.launch_id]
             note = {**msgspec.to_builtins(damage), "row": msgspec.to_builtins(row, enc_hook=_as_text)}
-            # One for each session that the launch served.
+            # One note per session of the launch.
             write_private(target / NOTE.format(_UNSAFE.sub("_", row.session_id)), json.dumps(note, default=_as_text))
         except OSError as error:
-            logger.warning("launch %s could not be moved to %s: %s", row.launch_id, target, error)
+            logger.warning("could not move the folder of launch %s to %s: %s", row.launch_id, target, error)
 
     def erase(self, session_id: str | None, launches: Sequence[str] = ()) -> set[str]:
-        """Remove the files that were set aside of a session that is erased, and of processes that it has shared. Which
-        launches have none any more: to be forgotten. May be called in a thread."""
+        """Delete the quarantined files of an erased session and of launches that it shared. Returns the launches whose
+        folders are gone, to pass to `forget_launches`. May run in a thread."""
         if self._folder is None:
             return set()
         removed = set()
@@ -135,26 +135,26 @@ class Quarantine:
 
 
 def restored(session_id: str, record: SessionRecord) -> st.Session:
-    """A session's state as it was stored. Raises StoreDamaged where its row and its events are not of one session: to
-    go on with them would write into another one, or nowhere."""
+    """A session's stored state. Raises StoreDamaged if its row doesn't match the session or its log: continuing with it
+    could write to another session."""
     state = st.restore(record.state)
     if state.id != session_id:
         raise StoreDamaged(f"its row holds the state of session {state.id}")
     if not 0 < record.decided_seq <= record.last_seq <= MAX_COUNT:
-        raise StoreDamaged(f"its row tells of event {record.decided_seq}, and its log ends with {record.last_seq}")
+        raise StoreDamaged(f"its row refers to event {record.decided_seq}, but its log ends at {record.last_seq}")
     return state
 
 
-def refusal(session_id: str, what: str = "it is set aside") -> Refused:
+def refusal(session_id: str, what: str = "its stored data can't be read") -> Refused:
     return Refused(
         "damaged",
-        f"Session {session_id} is damaged: {what}. Nothing of it was deleted. `perdure doctor --deep` says what can't "
-        "be read. Restore a backup, or erase the session.",
+        f"Session {session_id} is damaged: {what}. Nothing was deleted. `perdure doctor --deep` shows the damage. "
+        "Restore a backup, or erase the session.",
     )
 
 
 def read_notes(folder: Path) -> list[Damage]:
-    """What lies in the folder, also where a note is itself damaged."""
+    """The quarantined launches in the folder, including those with an unreadable note."""
     if not folder.is_dir():
         return []
     found = []
@@ -166,7 +166,7 @@ def read_notes(folder: Path) -> list[Damage]:
         except (OSError, *UNREADABLE):
             notes = []
         if not notes:
-            found.append(Damage("launch", entry.name, None, "it was set aside, and its note can't be read"))
+            found.append(Damage("launch", entry.name, None, "it was quarantined, but its note can't be read"))
     return found
 
 

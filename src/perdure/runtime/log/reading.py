@@ -1,8 +1,8 @@
-"""Reading a log a little at a time, so that a long one keeps nobody else waiting.
+"""Reads a log in batches, so that a long one doesn't block the event loop.
 
-Above: the log, histories, the compactor and runners. Below: the store. What is done with a batch is done on the event
-loop, so a batch is as much as that takes a few milliseconds for; between batches everybody else has a turn. What was
-said in turns is read from their records where there are any, else from the log: it is the same.
+Above: the log, history_verbs.py, the compactor and runners. Below: the store. Batches are processed on the event loop,
+so a batch takes at most a few milliseconds; other tasks run in between. The conversation of a turn is read from its
+record if it has one, otherwise from the log. The result is the same.
 """
 
 import logging
@@ -17,19 +17,19 @@ logger = logging.getLogger(__name__)
 
 READ_BATCH = 1_000
 READ_BYTES = 1024 * 1024
-"""How much of a log each reader has in memory at once."""
+"""How much of a log a reader holds in memory at a time."""
 RECORDS_AT_ONCE = 64
 
 
 async def batches(store: Store, session_id: str, after: int, upto: int | None = None) -> AsyncIterator[list[Stored]]:
-    """The events after this position, in order; with `upto`, up to that one."""
+    """The events after this position, in order; with `upto`, up to and including that one."""
     while batch := await store.read(session_id, after, limit=READ_BATCH, upto=upto, max_bytes=READ_BYTES):
         yield batch
         after = batch[-1].seq
 
 
 async def size_of_turns(store: Store, session_id: str, first: int, last: int, upto: int) -> int:
-    """How many bytes the first batch of these turns would have, were it not cut at `READ_BYTES`."""
+    """The size in bytes of the first batch of these turns without the limit of `READ_BYTES`."""
     place = await store.find_turns(session_id, first, last)
     end = upto if place.upto is None else min(upto, place.upto)
     return await store.size(session_id, place.after, limit=READ_BATCH, upto=end)
@@ -38,7 +38,7 @@ async def size_of_turns(store: Store, session_id: str, first: int, last: int, up
 async def of_turns(
     store: Store, session_id: str, first: int, last: int | None, upto: int
 ) -> AsyncIterator[list[Stored]]:
-    """The events of these turns, as they are known at position `upto`. Others are not read."""
+    """The events of these turns as of position `upto`. Reads no other turns."""
     place = await store.find_turns(session_id, first, last)
     end = upto if place.upto is None else min(upto, place.upto)
     async for batch in batches(store, session_id, place.after, end):
@@ -49,8 +49,7 @@ async def of_turns(
 
 
 def read_records(session_id: str, found: Records, upto: int) -> Iterator[tuple[int, list[ev.AnyEvent]]]:
-    """Each turn that has a record, and what was said in it, as it is known at position `upto`. A record that can't be
-    read is left out."""
+    """Each turn that has a record, with its conversation as of position `upto`. Skips unreadable records."""
     changes: dict[int | None, list[Stored]] = defaultdict(list)
     for row in found.changes:
         changes[row.turn].append(row)
@@ -68,9 +67,9 @@ def _said(session_id: str, record: KeptRecord) -> list[ev.AnyEvent] | None:
     else:
         if all(event.turn == record.turn for event in said):
             return said
-        what = "it is of another turn"
+        what = "it belongs to another turn"
     logger.warning(
-        "session %s: the record of turn %s can't be read (%s); the turn is read from the log",
+        "session %s: could not read the record of turn %s (%s); reading the turn from the log",
         *(session_id, record.turn, what),
     )
     return None
@@ -79,7 +78,8 @@ def _said(session_id: str, record: KeptRecord) -> list[ev.AnyEvent] | None:
 async def said_in_turns(
     store: Store, session_id: str, first: int, last: int | None, upto: int
 ) -> AsyncIterator[list[ev.AnyEvent]]:
-    """What was said in these turns, as it is known at position `upto`: events that tell the same as all of them."""
+    """The conversation in these turns as of position `upto`, as events. They can be fewer than those in the log, but
+    give the same result."""
     turn = first
     while True:
         found = await store.read_records(session_id, turn, last, upto, limit=RECORDS_AT_ONCE, max_bytes=READ_BYTES)
@@ -92,7 +92,7 @@ async def said_in_turns(
         if not found.kept:
             break
         if turn <= (newest := found.kept[-1].turn):
-            # The last of them can't be read.
+            # The last record is unreadable.
             async for events in _logged(store, session_id, turn, newest, upto):
                 yield events
             turn = newest + 1

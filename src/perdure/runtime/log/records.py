@@ -1,7 +1,7 @@
-"""What a step leaves beside its events: rows of turns, texts for search, what a session looks like in lists.
+"""Rows that a step stores along with its events: turns, texts for search, the session's entry in lists.
 
-Above: the log puts these into the same commit, and shows the rows of turns. Below: the decision's state, and the view
-of the turn that runs.
+Above: the log, which commits them together with the events and serves the rows of turns. Below: the decision's state
+and the view of the running turn.
 """
 
 from collections.abc import Iterable, Sequence
@@ -19,20 +19,20 @@ from perdure.core.view import TextPart, TurnView, older_than, public_session, pu
 from perdure.stores.base import Listed, Phrase, Spent, TurnRecord, TurnRow
 
 MAX_PHRASE_CHARS = 1024 * 1024
-"""Of what an agent says in one turn, the last so many characters can be searched for."""
+"""Search covers at most this many characters of an agent's text in one turn, counted from the end."""
 
 _json = msgspec.json.Encoder()
 
 
-class Beside(NamedTuple):
+class DerivedRows(NamedTuple):
     turns: list[TurnRow]
     hidden: tuple[int, int] | None
     phrases: list[Phrase]
     records: list[TurnRecord]
 
 
-def beside(decision: Decision, view: RecordedView, last_turn: int) -> Beside:
-    """What the decision's events change in the records. `view` and `last_turn` are as they were before them."""
+def derived_rows(decision: Decision, view: RecordedView, last_turn: int) -> DerivedRows:
+    """The rows that the decision's events add or change. `view` and `last_turn` don't include these events."""
     phrases: list[Phrase] = []
     hidden = None
     turn, said, said_bytes = view.turn, view.text(), 0
@@ -66,14 +66,14 @@ def beside(decision: Decision, view: RecordedView, last_turn: int) -> Beside:
         spent = _spent(changed, sizes.get(changed.turn, 0)) if over else None
         rows.append(TurnRow(changed.turn, True, _json.encode(public_turn(changed)), spent))
     running = decision.state.turn.turn if decision.state.turn is not None and decision.state.busy else None
-    return Beside(rows, hidden, phrases, list(records_of(view, decision.events, running)))
+    return DerivedRows(rows, hidden, phrases, list(records_of(view, decision.events, running)))
 
 
 def turns_page(
     state: Session, rows: Sequence[TurnRow], limit: int, before: int | None = None
 ) -> tuple[list[Any], str | None]:
-    """The turns of these rows as they are shown, and the cursor for the older ones. The JSON of a row is passed on as
-    it is kept. The last turn is newer in memory than in its row, and may have begun while the rows were read."""
+    """The public turns of these rows, and the cursor for older ones. The stored JSON of a row is passed on unchanged.
+    The last turn comes from memory: it is newer than its row, or may have started while the rows were read."""
     turns: list[Any] = [msgspec.json.decode(row.public, type=msgspec.Raw) for row in rows]
     numbers = [row.turn for row in rows]
     current = state.turn
@@ -109,12 +109,12 @@ LAST_LINE_CHARS = 160
 def listed(decision: Decision, view: TurnView, due_at: str | None) -> Listed:
     state = decision.state
     shown = {
-        # Lists take the number of events from the store: none is known before the commit.
+        # Lists take the last sequence number from the store: it is not known before the commit.
         **public_session(state, 0),
         "last_line": last_line(view, decision.events),
         "waiting_for": waiting_for(state) if state.prompts else "",
     }
-    # A list shows where a session is, not what could be chosen in it.
+    # Lists don't show a session's slash commands.
     shown["commands"] = []
     return Listed(
         project=state.project,
@@ -134,7 +134,7 @@ def listed(decision: Decision, view: TurnView, due_at: str | None) -> Listed:
 
 
 def last_line(view: TurnView, events: Iterable[ev.Event]) -> str:
-    """The end of what was last said, on one line. `events` are not in the view yet."""
+    """The last line of the agent's text. `events` are not in the view yet."""
     pieces: list[tuple[int | None, int, str]] = []
     size = 0
     for part in reversed(view.parts):
@@ -147,9 +147,9 @@ def last_line(view: TurnView, events: Iterable[ev.Event]) -> str:
         if isinstance(event, ev.AssistantText):
             pieces.append((event.turn, event.block, event.delta[-4 * LAST_LINE_CHARS :]))
         elif isinstance(event, ev.HistoryChanged) and event.change != "edit":
-            # What is taken back was not said.
+            # Rewound turns don't count.
             pieces = [piece for piece in pieces if (piece[0] or 0) < (event.turn or 0)]
-    # Blocks, and the turns that a fork brings along, are lines of their own.
+    # Each block starts a new line, and so does each turn that a fork copies.
     blocks = groupby(pieces, key=lambda piece: piece[:2])
     said = "\n".join("".join(text for _, _, text in block) for _, block in blocks)
     for line in reversed(said[-4 * LAST_LINE_CHARS :].splitlines()):
@@ -159,7 +159,7 @@ def last_line(view: TurnView, events: Iterable[ev.Event]) -> str:
 
 
 def waiting_for(state: Session) -> str:
-    """What a person is asked first, on one line."""
+    """The first open prompt, on one line."""
     for prompt in state.prompts.values():
         asked = prompt.title or next((one.question for one in prompt.questions), "")
         return " ".join(asked.split())[:LAST_LINE_CHARS]

@@ -1,8 +1,8 @@
-"""The clocks: turn timeout, turn limit, silence, idle, lifetime, usage limit and memory. Looked at once a second.
+"""The clocks: turn timeout, turn limit, silence, idle, lifetime, usage limit and memory. Checked once a second.
 
-Above: server.py starts and stops them; `explain` asks what is due. Below: timers.py holds the rules; the machine
-decides what a clock that fired leads to. Sessions with a process are looked at one by one; of the others only those are
-remembered that have a moment at which something must happen.
+Above: the engine starts and stops them; `explain` shows what is due. Below: timers.py has the rules; the state machine
+decides what follows when a clock fires. Sessions with a process are checked one by one. Of the others, only those with
+a running timer are tracked.
 """
 
 import asyncio
@@ -16,7 +16,6 @@ from perdure.config import Limits
 from perdure.core import commands as cmd
 from perdure.core.clock import seconds, stamp
 from perdure.core.errors import UNREADABLE, Refused, StoreError
-from perdure.core.observe import FALLBACK_DRIVERS
 from perdure.core.state import Session, Turn
 from perdure.runtime.keeping import processes
 from perdure.runtime.log.journal import Journal
@@ -35,31 +34,32 @@ MEMORY_CHECK_TICKS = 5
 FORGET_TICKS = 60
 DUE_TICKS = 5
 DUE_GRACE_S = 5.0
-"""How long whoever has a session in memory may take to act, before other nodes do."""
+"""How long a node that has the session in memory may take to act before other nodes do."""
 DUE_AT_ONCE = 100
 EVICT_AFTER_S = 30.0
 GO_ON = "Go on: the usage limit has reset."
 
 
 class _Watches:
-    """Of one session's running turn: how long it works, shows no sign of life, is silent, and has not begun."""
+    """Stopwatches for one session's running turn: how long it has run, been inactive, been silent, and left its
+    input unanswered."""
 
     def __init__(self) -> None:
         self.turn, self.lifeless, self.quiet, self.unanswered = Stopwatch(), Stopwatch(), Stopwatch(), Stopwatch()
         self.effort = Effort()
         self.worked_s = 0.0
-        """When its tool was last seen to work, by the steady clock."""
+        """When its tool last used CPU time, by the steady clock."""
         self.reported_s = 0.0
-        """When its silence was."""
+        """When its silence was last reported, by the steady clock."""
 
 
 class _Passed(NamedTuple):
-    """Seconds, without those in which the turn waits for a person."""
+    """Seconds, not counting time in which the turn waits for a person."""
 
     served_s: float
     lifeless_s: float
     quiet_s: float
-    """Also without those in which a tool runs."""
+    """Doesn't count time in which a tool runs, either."""
 
 
 class Clocks:
@@ -74,19 +74,19 @@ class Clocks:
         self._ages = Ages()
         self._watches: dict[str, _Watches] = {}
         self._due: dict[str, list[Timer]] = {}
-        """Idle sessions, and what will happen to them."""
-        self._fruitless: set[str] = set()
-        """Sessions that were due and led to nothing; forgotten once a minute."""
+        """Idle sessions and their timers."""
+        self._stale_due: set[str] = set()
+        """Sessions that were due in the store but had no timer to fire. Cleared once a minute."""
         self.are_stopped: Callable[[], bool] = lambda: False
-        """Whether keepers have paused all agents: then no time passes for them."""
+        """Whether keepers have paused all agents. No time counts for them then."""
         if log.shared is not None:
             log.due_at = self._due_at
 
     async def start(self) -> None:
         for state in self._runners.states():
             self._note(state)
-        # With several nodes the store knows when sessions are due, but not of those that were migrated from SQLite, or
-        # that rested already when a limit was set.
+        # With several nodes, the store knows when sessions are due, except sessions that were migrated from SQLite or
+        # were already idle when a limit was set.
         async for found in self._log.found(status="running", state="idle"):
             await self._guarded(self._note_found(found))
         self._log.watch(self._changed)
@@ -98,7 +98,7 @@ class Clocks:
             limits = self._facts.limits(shown["project"], shown.get("limits") or {})
             has_clock = "end" in (limits.on_idle, limits.on_lifetime) or bool(shown.get("waiting_until"))
         except (*UNREADABLE, LookupError):
-            has_clock = True  # its row in the lists is damaged; the session itself may not be
+            has_clock = True  # its list entry is damaged, but the session itself may be fine
         if has_clock and (journal := await self._log.readable(found.session_id)) is not None:
             self._note(journal.state)
 
@@ -114,16 +114,16 @@ class Clocks:
 
     @staticmethod
     async def _guarded(look: Coroutine[Any, Any, None]) -> None:
-        """One that fails must not stop the others, neither now nor for ever."""
+        """Log errors: one failing session must not stop the clocks of the others."""
         try:
             await look
         except (StoreError, Refused) as error:
-            logger.warning("a clock could not act: %s", error)
+            logger.warning("a timer could not act; retrying: %s", error)
         except Exception:
-            logger.exception("a clock failed")
+            logger.exception("a timer failed; retrying")
 
     async def tick(self) -> None:
-        """Look at every clock once."""
+        """Check every clock once."""
         if self.are_stopped():
             return
         now, steady = self._log.now(), self._log.steady()
@@ -137,32 +137,33 @@ class Clocks:
             and any(self._ages.left_s(session_id, timer, now, steady) <= 0 for timer in waiting)
         ]
         for session_id in due:
-            await self._guarded(self._at_last(session_id))
+            await self._guarded(self._fire_due(session_id))
         if self._log.shared is not None and self._ticks % DUE_TICKS == 0:
             await self._guarded(self._look_in_store(now))
         if self._ticks % FORGET_TICKS == 0:
             self._ages.keep({*(state.id for state in self._runners.states()), *self._due})
             self._watches = {key: watches for key, watches in self._watches.items() if key in self._runners}
-            self._fruitless.clear()
+            self._stale_due.clear()
         self._log.evict(EVICT_AFTER_S)
 
     async def _look_in_store(self, now: float) -> None:
-        """Sessions that are due although no node has acted: the one that knew of them is gone, or has forgotten them.
-        Of several nodes that act at once, the store lets one decide."""
-        limit = DUE_AT_ONCE + len(self._fruitless)
+        """Act on sessions that are overdue in the store: the node that had them in memory is gone, or has evicted them.
+        If several nodes act at the same time, the store lets one of them decide."""
+        limit = DUE_AT_ONCE + len(self._stale_due)
         for session_id in await self._log.store.due_sessions(stamp(now - DUE_GRACE_S), limit):
-            if session_id in self._runners or session_id in self._fruitless:
+            if session_id in self._runners or session_id in self._stale_due:
                 continue
-            await self._guarded(self._at_last(session_id))
+            await self._guarded(self._fire_due(session_id))
             if (journal := self._log.journals.get(session_id)) is not None and journal.state.phase == "idle":
-                # Its limits have changed since it was stored. Others must not wait behind it.
-                self._fruitless.add(session_id)
+                # Its limits have changed since it was stored. Skip it, so that it doesn't hold up others.
+                self._stale_due.add(session_id)
 
     def _limits(self, state: Session) -> Limits:
         return self._facts.limits(state.project, state.limits)
 
     def left(self, journal: Journal) -> list[dict[str, Any]]:
-        """Each clock that runs for this session, when it fires if nobody does anything, and what it then does."""
+        """Each clock that is running for this session: when it fires if nothing happens before, and what it then
+        does."""
         state, limits, now, steady = (
             journal.state,
             self._limits(journal.state),
@@ -229,11 +230,11 @@ class Clocks:
             await self._commands.quietly(journal, expired, by_owner=True)
 
     def _look_at_turn(self, runner: Runner, turn: Turn, steady: float) -> _Passed:
-        state, attachment = runner.journal.state, runner.attachment
+        state, link = runner.journal.state, runner.link
         watches = self._watches.setdefault(state.id, _Watches())
-        has_unread = attachment is not None and attachment.has_unread()
+        has_unread = link is not None and link.has_unread()
         if has_unread:
-            # A hint may be lost; then this is what finds it.
+            # In case a hint was lost.
             runner.read_on()
         alive = (turn.turn, max(runner.heard_s, watches.worked_s))
         shown = (turn.turn, max(runner.heard_s, watches.reported_s))
@@ -245,40 +246,41 @@ class Clocks:
         )
 
     async def _measure_tool(self, runner: Runner, steady: float, timeout_s: float) -> None:
-        """Note whether a running tool works. What left its parent is below the keeper, not below the agent."""
-        state, launch = runner.journal.state, runner.attachment.launch if runner.attachment is not None else None
+        """Note whether a running tool uses CPU time. Measures the keeper's process tree, because orphaned children of
+        the agent are below the keeper."""
+        state, launch = runner.journal.state, runner.link.launch if runner.link is not None else None
         if launch is None or state.turn is None or not state.turn.open_tools or state.prompts:
             return
         watches = self._watches.setdefault(state.id, _Watches())
         if not watches.effort.is_due((state.turn.turn, *state.turn.open_tools), steady, timeout_s):
             return
         pid = launch.keeper_pid() or launch.pid()
-        # It reads the table of all processes, for which other sessions must not wait.
+        # In a thread: reading the whole process table must not delay other sessions.
         cpu_s = await asyncio.to_thread(processes.tree_cpu_s, pid) if pid is not None else 0.0
         if watches.effort.measured(steady, timeout_s, cpu_s):
             watches.worked_s = steady
 
     def _is_stuck(self, runner: Runner, steady: float) -> bool:
-        """A streaming process answers every message at once with a line that begins its turn, however slow its model
-        is. One that does not is broken in a way that is known of some versions; another driver serves the turn."""
-        state, attachment, limit_s = runner.journal.state, runner.attachment, self._facts.settings.stuck_s
-        if attachment is None or state.attached is None or not state.attached.opened or not limit_s:
+        """Whether a process ignores its input. With some drivers, a working process immediately answers each message
+        with a line that begins the turn, however slow its model is. If it doesn't, another driver serves the turn."""
+        state, link, limit_s = runner.journal.state, runner.link, self._facts.settings.stuck_s
+        if link is None or state.attached is None or not state.attached.opened or not limit_s:
             return False
-        asked = (attachment.launch_id, attachment.conversation.unanswered)
-        waits = asked[1] is not None and not attachment.has_unread()
+        asked = (link.launch_id, link.conversation.unanswered)
+        waits = asked[1] is not None and not link.has_unread()
         unanswered_s = self._watches.setdefault(state.id, _Watches()).unanswered.look(asked, steady, counts=waits)
-        return waits and state.attached.driver in FALLBACK_DRIVERS and unanswered_s >= limit_s
+        return waits and link.driver.fallback is not None and unanswered_s >= limit_s
 
     def _watch_memory(self, runner: Runner, limit_mb: int) -> None:
-        attachment = runner.attachment
-        pid = attachment.launch.pid() if attachment is not None and attachment.launch is not None else None
+        link = runner.link
+        pid = link.launch.pid() if link is not None and link.launch is not None else None
         if pid is not None and processes.tree_rss_bytes(pid) > limit_mb * 1024 * 1024:
             runner.kill("memory")
 
     # Idle sessions -------------------------------------------------------------------------------------------------
 
     async def _idle_clocks(self, journal: Journal, now: float, steady: float) -> None:
-        """Do what is due first."""
+        """Act on the timer that was due first."""
         state = journal.state
         waiting = [
             (self._ages.left_s(state.id, timer, now, steady), timer) for timer in timers(state, self._limits(state))
@@ -308,15 +310,15 @@ class Clocks:
             return
         self._due[state.id] = waiting
         for timer in waiting:
-            # Seen now, before anybody sets the clock.
+            # Compute its age now, before the wall clock may change.
             self._ages.left_s(state.id, timer, self._log.now(), self._log.steady())
 
     def _due_at(self, state: Session) -> str | None:
-        """When the first clock fires that needs no process: what a process needs, its node sees to."""
+        """When the first timer fires that doesn't concern a process. Timers of a process are its own node's task."""
         waiting = [timer for timer in timers(state, self._limits(state)) if timer.then != "suspend"]
         return min((stamp(seconds(timer.since) + timer.after_s) for timer in waiting), default=None)
 
-    async def _at_last(self, session_id: str) -> None:
+    async def _fire_due(self, session_id: str) -> None:
         try:
             journal = await self._log.open(session_id)
         except Refused:

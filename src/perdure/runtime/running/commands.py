@@ -1,6 +1,6 @@
-"""Commands: decided by the machine, committed by the log. Whoever runs the session follows the log and acts.
+"""Commands: the machine decides them, and the log commits them. The session's runner follows the log and acts.
 
-Above: the verbs, clocks, placement and shutdown. Below: a journal and the facts. It never talks to a runner.
+Above: the verbs, clocks, placement and shutdown. Below: a journal and the facts. Commands never talk to a runner.
 """
 
 from collections.abc import Callable
@@ -30,7 +30,7 @@ class Commands:
         waits_for: WaitsFor | None = None,
         by_owner: bool = False,
     ) -> tuple[Decision, Kept]:
-        """Decide and commit, even if whoever asked for it is gone by then. Raises Refused."""
+        """Decide and commit, even if the caller is cancelled meanwhile. Raises Refused."""
 
         def make(state: Session) -> Decision:
             return decide(state, command, self._facts.world(state, command, waits_for or journal.waits_for_owner))
@@ -40,12 +40,12 @@ class Commands:
     async def quietly(
         self, journal: Journal, command: cmd.Command, *, waits_for: WaitsFor | None = None, by_owner: bool = False
     ) -> None:
-        """The same, where it is no harm if the session does not allow it any more, or has another owner."""
+        """Like `record`, but do nothing if the session no longer allows the command or has another owner."""
         try:
             await self.record(journal, command, waits_for=waits_for, by_owner=by_owner)
         except (Refused, NotOwner):
             return
 
     async def suspend(self, journal: Journal, reason: str) -> None:
-        """End the session's process, and keep the session. Only its owner has a process to end."""
+        """End the session's process but not the session. Does nothing on a node that isn't the owner."""
         await self.quietly(journal, cmd.DetachAgent(reason), by_owner=True)

@@ -1,6 +1,6 @@
-"""Whether agents wait for room on the disk; logged at most once a minute.
+"""Tracks whether agents are waiting for disk space, and logs that at most once a minute.
 
-Above: runners report it, `explain` and health ask. Below: the folder of the launches.
+Above: runners report a full disk; a session's `explain` reads it. Below: the launches folder.
 """
 
 import logging
@@ -23,17 +23,17 @@ class Disk:
         self._reported_at: float | None = None
 
     def report_full(self) -> None:
-        """Something could not be stored."""
+        """Note that a write failed because the disk is full."""
         now = self._steady()
         if self._reported_at is None or now - self._reported_at >= REPORT_S:
-            logger.error("the disk is full: agents wait, and nothing is lost; make room to go on")
+            logger.error("the disk is full; agents are paused, and nothing is lost. Free disk space to continue.")
             self._reported_at = now
         self._full_at = now
 
     @property
     def is_full(self) -> bool:
-        """Whether agents wait for room: something could not be stored a moment ago (a retry follows each second), or
-        the disk has less room than the floor below which keepers stop reading."""
+        """Whether agents are waiting for disk space: a write failed in the last few seconds (each is retried every
+        second), or free space is below the floor at which keepers stop reading."""
         if self._full_at is not None and self._steady() - self._full_at < FULL_FOR_S:
             return True
         disk = os.statvfs(self._folder)

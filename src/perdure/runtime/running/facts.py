@@ -1,7 +1,7 @@
-"""What decisions and launches must know of agents, projects and settings, gathered beforehand and passed as values.
+"""What decisions and launches need to know about agents, projects and settings, collected beforehand as values.
 
-Above: commands, runners and the verbs. Below: the registry of agents, projects, the configuration. The machine calls
-nothing: whatever it may need to know of this machine is in the World that is made here, before it decides.
+Above: commands, runners and the verbs. Below: the agent registry, projects, the configuration. The state machine does
+no I/O: everything that it may need to know is in the World that is built here before each decision.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ from perdure.runtime.log.log import Log
 logger = logging.getLogger(__name__)
 
 SENDS = (cmd.SubmitMessage, cmd.RetryTurn, cmd.EndWait)
-"""Commands that start a turn with a message of their own."""
+"""Commands that carry a message and start a turn."""
 
 
 class Facts:
@@ -41,39 +41,40 @@ class Facts:
         self._limits = merged(config.limits)
         self.has_slots = bool(config.slots or config.server.project_slots)
         self.slot_of_queue: Callable[[Session], WaitsFor | None] = lambda state: None
-        """What the next queued message of a session would wait for."""
+        """Returns what the next queued message of a session must wait for, if anything."""
         self._tasks: set[asyncio.Task[None]] = set()
 
-    # For the machine ---------------------------------------------------------------------------------------------
+    # For decisions -----------------------------------------------------------------------------------------------
 
     def world(self, state: Session, command: cmd.Command | None = None, waits_for: WaitsFor | None = None) -> World:
-        """For a decision on this state: a command, or facts of its agent. `waits_for`: why no turn may begin in it."""
+        """The World for a decision on this state: about a command, or about observations if `command` is None.
+        `waits_for`: why the decision may not begin a turn."""
         agents = {queued.agent or state.agent for queued in state.queue}
         if state.accepted is not None:
             agents.add(state.accepted.agent or state.agent)
         if isinstance(command, SENDS):
             agents.add(getattr(command, "agent", None) or state.agent)
         if waits_for is None and not isinstance(command, cmd.BeginTurn):
-            # A message that follows one that waits has no slot either, and waits in its place.
+            # The next message in the session waits for the same thing as the current one.
             waits_for = state.waits_for
             if waits_for is None and (state.queue or state.phase == "accepted"):
                 waits_for = self.slot_of_queue(state)
         facts = {}
         project = self.projects.settings_of(state.project) if state.project is not None else None
         for agent in agents:
-            # One that is not configured here any more is left out.
+            # Leave out agents that are no longer configured.
             with contextlib.suppress(Refused):
                 known = self.agents.facts(agent, state.workdir)
                 never = project is not None and project.resume == "never"
                 facts[agent] = msgspec.structs.replace(known, resume="never") if never else known
         journal = self._log.journals.get(state.id)
         return World(
-            # Nodes and machines may differ a little; a session's events are in order.
+            # Clocks of nodes may differ a little, but the timestamps of a session's events must not go back.
             now=max(self._log.stamp(), state.last_active_at, journal.happened_at if journal is not None else ""),
             facts=facts,
             rules=tuple(project.permissions) if project is not None else (),
             scope=project.history_scope if project is not None else "all",
-            given_twice=self._log.given_twice,
+            issued_twice=self._log.issued_twice,
             waits_for=waits_for,
         )
 
@@ -82,14 +83,16 @@ class Facts:
             return self._limits
         return merged(self.config.limits, self.projects.limits(project), session)
 
-    # For a launch ------------------------------------------------------------------------------------------------
+    # For launches ------------------------------------------------------------------------------------------------
 
     def driver_name(self, state: Session, agent: str) -> str:
-        """How this session speaks to an agent: as it fell back to, as the project says, or as the agent is set up."""
+        """The driver that this session uses for an agent: the one it fell back to, or the project's choice, or the
+        agent's default."""
         return state.drivers.get(agent) or self.agents.driver(agent, self.projects.runner_mode(state.project))
 
     def start_defaults(self, state: Session, agent: str) -> tuple[str | None, str | None, dict[str, Any]]:
-        """Model, mode and options with which an agent starts: the session's own first, then the agent's."""
+        """The model, mode and options with which an agent starts. Model and mode are the session's, or else the
+        agent's; options are the project's merged over the agent's."""
         settings = self.agents.settings(agent)
         options = [msgspec.to_builtins(each) for each in (settings.options, self.projects.options(state.project))]
         servers = {name: server for each in options for name, server in each.pop("mcp_servers", {}).items()}
@@ -104,7 +107,7 @@ class Facts:
         return {**self.agents.environment(agent), **self.projects.options(state.project).env}
 
     def transcript_tokens(self, state: Session, agent: str) -> int:
-        """How much of a long history this agent gets: as it is set up, or by what its model was seen to hold."""
+        """The token budget for the transcript that this agent gets: as configured, or from its model's context size."""
         settings = self.agents.settings(agent)
         model = _model(state, agent) or settings.model or ""
         configured = settings.model_transcript_tokens.get(model) or settings.transcript_tokens
@@ -112,17 +115,17 @@ class Facts:
         shortened = state.shortened.get(agent, 0)
         if state.working and state.turn is not None and state.turn.agent == agent:
             shortened = max(shortened, state.turn.shortened)
-        # Of a model that is not known, the smallest is expected.
+        # For an unknown model, assume the smallest known context size.
         return budget(configured, sizes.get(model) or min(sizes.values(), default=None), shortened)
 
-    # What agents say of themselves -------------------------------------------------------------------------------
+    # What agents report about themselves -------------------------------------------------------------------------
 
     def learn(self, agent: str, fact: SessionOpened | StartFailed | TurnFinished | ev.Config) -> None:
-        """Keep what an agent says of itself, so that the next decision and the agent list know it."""
+        """Save what an agent reports about itself, for later decisions and for the agent list."""
         self._know(agent, self.agents.abilities.get(agent, Abilities()).after(fact))
 
     def learn_size(self, state: Session, agent: str, size: int) -> None:
-        """How much an agent's model can hold, as it says."""
+        """Save the context size that an agent reports for its model."""
         before = self.agents.abilities.get(agent, Abilities())
         sizes = {**before.context_sizes, _model(state, agent) or "": size}
         self._know(agent, msgspec.structs.replace(before, context_sizes=sizes))
@@ -131,18 +134,19 @@ class Facts:
         if self.agents.abilities.get(agent, Abilities()) != known:
             self.agents.abilities[agent] = known
             body = msgspec.json.encode(known)
-            # With several nodes: what this one knows, and what the others show until they know better.
+            # With several nodes: this node's own document, and the shared one that other nodes show until they have
+            # data of their own.
             for kind in {self.agents.documents, OFFERS}:
                 self.keep(self._log.store.put_document(kind, agent, body))
 
     def keep(self, work: Coroutine[Any, Any, None]) -> None:
-        """Save in the background what only saves time: where there is no room for it, it is found out again."""
+        """Run a save in the background. If it fails, nothing is lost: the data is collected again later."""
 
         async def saved() -> None:
             try:
                 await work
             except StoreError as error:
-                logger.warning("could not save agent metadata; it is asked for again: %s", error)
+                logger.warning("could not save agent metadata; it will be collected again: %s", error)
 
         task = asyncio.create_task(saved())
         self._tasks.add(task)
@@ -155,7 +159,8 @@ class Facts:
 
 
 def _model(state: Session, agent: str) -> str | None:
-    """The model of an agent of this session, as it was chosen or as the agent says, also while another one has it."""
+    """The model that this session uses with an agent, as chosen or as the agent reports. The agent need not be the
+    session's current one."""
     kept = state.choices.get(agent, {})
     model, models = (state.model, state.models) if agent == state.agent else (kept.get("model"), kept.get("models"))
     return model or (models or {}).get("currentModelId")

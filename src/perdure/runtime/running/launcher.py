@@ -1,6 +1,6 @@
-"""What runners share to start, share and end agents' processes on this machine.
+"""What all runners of this machine need to start, share and end agent processes.
 
-Above: runners and recovery. Below: launches, keepers and control groups. It starts nothing on its own.
+Above: runners and recovery. Below: launches, keepers and control groups. The launcher itself starts nothing.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from perdure.drivers.lines import MAX_LINE_BYTES
 from perdure.runtime.keeping import processes
 from perdure.runtime.keeping.cgroups import ControlGroups
 from perdure.runtime.keeping.launch import Launch, LaunchLimits, Lease
-from perdure.runtime.running.attachment import READ_BYTES, Attachment
+from perdure.runtime.running.agent_link import READ_BYTES, AgentLink
 from perdure.runtime.running.pump import Pump
 from perdure.runtime.running.retiring import Retiring
 from perdure.runtime.running.sharing import Sharing
@@ -41,9 +41,9 @@ class Launcher:
         self.pump = pump
         self.groups = ControlGroups()
         self.node_id = node_id
-        """By which this server's launches are known."""
+        """The prefix of this server's launch ids."""
         self.lease = lease
-        """For an agent that is about to start: until when it may act without hearing of this node."""
+        """The current lease, for an agent that is about to start."""
 
     def new_launch_id(self) -> str:
         return f"{self.node_id}-{secrets.token_hex(6)}"
@@ -51,7 +51,7 @@ class Launcher:
     def limits(self) -> LaunchLimits:
         settings = self.settings
         return LaunchLimits(
-            # The longest line must fit, or its end would never come.
+            # The longest allowed line must fit, or its end could never be read.
             spool_limit_bytes=max(settings.spool_limit_mb * 1024 * 1024, MAX_LINE_BYTES + READ_BYTES),
             disk_floor_bytes=settings.disk_floor_mb * 1024 * 1024,
             orphan_quiet_s=settings.orphan_quiet_s,
@@ -59,23 +59,24 @@ class Launcher:
         )
 
     def orphan_limits(self, *, waits: bool) -> tuple[float, float]:
-        """How long an agent without a server may be quiet, and how long it may run: longer if a person is asked."""
+        """How long an agent without a server may be quiet, and how long it may run. Longer while it `waits` for a
+        person."""
         settings = self.settings
         asking = (settings.orphan_prompt_s, settings.orphan_prompt_s)
         return asking if waits else (settings.orphan_quiet_s, settings.orphan_max_s)
 
     async def end_all(self) -> None:
-        """End every agent of this node at once, whatever it does."""
+        """Kill every agent of this node immediately."""
         launches = [Launch(entry) for entry in self.folder.iterdir() if entry.name.startswith(f"{self.node_id}-")]
         await processes.end_marked([launch.launch_id for launch in launches], 0.0)
         for launch in launches:
             launch.kill_keeper()
             await launch.wait_gone(END_GRACE_S)
 
-    def leave(self, attachment: Attachment) -> None:
-        """A session that was about to use a process does not. If nobody else does, the process is ended."""
-        is_last = self.sharing.leave(attachment)
-        if attachment.launch is not None and is_last:
-            self.retiring.begin(attachment)
-        elif attachment.launch is not None:
-            attachment.launch.close()
+    def leave(self, link: AgentLink) -> None:
+        """Detach a session from its process, and end the process if no other session uses it."""
+        is_last = self.sharing.leave(link)
+        if link.launch is not None and is_last:
+            self.retiring.begin(link)
+        elif link.launch is not None:
+            link.launch.close()

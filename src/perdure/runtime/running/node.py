@@ -1,12 +1,12 @@
-"""This server as a node: one of those that may own sessions of the store. Its heartbeat shows the others that it lives.
+"""This server as a node of the store: it may own sessions, and its heartbeat shows the other nodes that it is alive.
 
-Above: the engine. Below: the store's table of nodes. A node that finds its own row taken by a newer incarnation, marked
-as dead or removed, stops everything: somebody else may own its sessions.
+Above: the engine. Below: the store's table of nodes. If a node finds its row removed, marked as dead or taken over by a
+newer incarnation, it stops everything: other nodes may own its sessions.
 
-Where nodes share their working directories, each watches the others. A node is dead when its heartbeat was unchanged
-for `takeover_after_s` of the watcher's steady clock, with a successful read at every beat: an outage of the database, a
-failover or a clock that is set kills nobody. And each node holds a lease for its agents: it renews it only after a
-heartbeat that was stored, and it ends before anybody else may take over. Without it, keepers pause their agents.
+If nodes share their working directories, each watches the others. A node is dead if its heartbeat stays unchanged for
+`takeover_after_s` of the watcher's steady clock, with a successful read at every beat. So a database outage, a failover
+or a changed clock never makes a node look dead. Each node holds a lease for its agents. It renews the lease only after
+a heartbeat was stored, and the lease expires before another node may take over. Without it, keepers pause their agents.
 """
 
 import asyncio
@@ -31,13 +31,13 @@ logger = logging.getLogger(__name__)
 HEARTBEAT_S = 5.0
 BEATS_PER_TAKEOVER = 6
 LEASE_SHARE = 2 / 3
-"""How much of `takeover_after_s` a lease lasts. The rest is for keepers that notice its end a moment later."""
+"""The length of a lease, as a share of `takeover_after_s`. The rest allows for keepers that notice its end late."""
 RESPONSIVE_BEATS = 2.5
 GAP_BEATS = 2.5
-"""Two reads that are further apart, in beats, say nothing of the time between them."""
+"""If two reads are further apart, in beats, the time between them doesn't count as silence."""
 FORMAT = 1
-"""The newest form of states and events that this version writes. It rises with a change that older versions can't
-read; until every living node knows it, nobody writes it."""
+"""The newest format of states and events that this version can write. It increases with a change that older versions
+can't read. No node writes a new format until every living node knows it."""
 
 
 class Node:
@@ -50,9 +50,9 @@ class Node:
         self._lost = lost
         self._lease_file = lease_file
         self.about: Callable[[], dict[str, Any]] = dict
-        """What else people may want to know of this node."""
+        """Returns further details of this node, for display."""
         self.on_death: Callable[[], None] = lambda: None
-        """Called when sessions of another node may be taken over."""
+        """Called when another node has died and its sessions may be taken over."""
         self.is_draining = False
         self.beaten_s: float | None = None
         """When the last heartbeat was stored, by the steady clock."""
@@ -60,10 +60,10 @@ class Node:
         self._beating: asyncio.Task[None] | None = None
         self._names: dict[str, str] = {}
         self._seen: dict[str, tuple[int, int, float]] = {}
-        """By node: incarnation, heartbeat, and since when these are unchanged."""
+        """By node: incarnation, heartbeat, and since when both are unchanged."""
         self._read_s: float | None = None
         self._clock_offset_s: float | None = None
-        """What to add to the steady clock to tell the database's time."""
+        """The database's time minus the steady clock."""
         self._format = 0
         self._finishing: asyncio.Task[None] | None = None
         self.beat_s = HEARTBEAT_S
@@ -97,14 +97,15 @@ class Node:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def leave(self) -> None:
-        """Let others have its sessions at once: for a stop after which nothing of this node runs any more."""
+        """Mark this node as dead, so that others can take its sessions immediately. Call it only if none of its agents
+        is still running."""
         if self.takes_over and self._log.shared is not None and self._log.node is not None:
             for node in await self._log.shared.nodes():
                 if node.node == self._node_id:
                     await self._log.shared.declare_dead(self._log.node, node.heartbeat)
 
     def lease(self) -> Lease | None:
-        """For an agent that is about to start; None where nobody takes over."""
+        """The lease for an agent that is about to start; None if other nodes never take over."""
         if not self.takes_over or self._log.node is None or self._lease_until_s is None:
             return None
         return Lease(
@@ -118,14 +119,14 @@ class Node:
         """Whether keepers have paused the agents of this node."""
         return self.takes_over and self._lease_until_s is not None and boottime_s() >= self._lease_until_s
 
-    # What is known of others ---------------------------------------------------------------------------------------
+    # Other nodes ---------------------------------------------------------------------------------------------------
 
     def name_of(self, node_id: str) -> str:
         return self._names.get(node_id, node_id)
 
     def unchanged_s(self, node_id: str, row: base.Node | None = None) -> float | None:
-        """How long a node's heartbeat is unchanged, as far as this node has seen; None if it never has. `row`: what was
-        just read of it, which may be newer."""
+        """How long this node has seen another's heartbeat unchanged; None if it has never seen one. `row`: the other
+        node's row if it was just read, which may be newer."""
         seen = self._seen.get(node_id)
         if seen is None:
             return None
@@ -133,7 +134,7 @@ class Node:
         return 0.0 if is_newer else max(0.0, self._log.steady() - seen[2])
 
     def is_responsive(self, node_id: str) -> bool:
-        """Whether a node has shown a sign of life within the last few beats."""
+        """Whether a node's heartbeat has changed within the last few beats."""
         unchanged_s = self.unchanged_s(node_id)
         return unchanged_s is not None and unchanged_s < RESPONSIVE_BEATS * HEARTBEAT_S
 
@@ -158,39 +159,40 @@ class Node:
                 if self._log.shared is not None:
                     self._log.renew_epoch(await self._log.shared.epoch())
             except StoreError as error:
-                # What happened meanwhile is not known, so nobody's silence counts.
+                # The other nodes could not be seen meanwhile, so this time doesn't count as their silence.
                 self._read_s = None
-                logger.warning("could not record the heartbeat; trying again: %s", error)
+                logger.warning("could not record the heartbeat; retrying: %s", error)
             except Exception:
-                # Without a heartbeat it would never learn that it is dead.
-                logger.exception("the heartbeat failed; trying again")
+                # Keep going: only the heartbeat tells this node if others have declared it dead.
+                logger.exception("the heartbeat failed; retrying")
 
     def _renew(self, began_s: float) -> None:
-        """After a heartbeat that was stored. The lease counts from before it: nobody takes over sooner than
-        `takeover_after_s` after it was stored."""
+        """Renew the lease after a heartbeat was stored. It counts from before the heartbeat, while other nodes wait
+        `takeover_after_s` from after it."""
         self.beaten_s = self._log.steady()
         until_s = began_s + LEASE_SHARE * self._settings.takeover_after_s
         if self.takes_over and self._log.node is not None:
             write_lease(self._lease_file, self._log.node.incarnation, until_s)
-        # Not before it was written: keepers pause their agents when the lease that they know ends.
+        # Only after it was written, because keepers pause their agents when the lease in the file ends.
         self._lease_until_s = until_s
 
     async def _set_clock(self) -> None:
-        """All nodes tell the database's time: what they write is in order, whatever their own clocks say."""
+        """Follow the database's clock, as all nodes do. Their events are then in order, whatever their own clocks
+        say."""
         if self._log.shared is None:
             return
         steady = self._log.steady
         asked_s = steady()
         time = await self._log.shared.time()
-        # It was read between the question and the answer, so the offset is at least the first and at most the second.
-        # On a slow connection these are far apart, and what was known before is the better guess.
+        # The database read its clock between request and response, which bounds the offset. On a slow connection the
+        # bounds are far apart, and the known offset is the better estimate.
         least, most = time - steady(), time - asked_s
         known = (least + most) / 2 if self._clock_offset_s is None else self._clock_offset_s
         self._clock_offset_s = offset_s = min(max(known, least), most)
         self._log.now = lambda: steady() + offset_s
 
     async def _look(self) -> None:
-        """Who lives; and who has not shown a sign of life for too long."""
+        """Update which nodes are alive, and declare dead those that have been silent for too long."""
         began_s = self._log.steady()
         nodes = await self._log.store.nodes()
         now = self._log.steady()
@@ -217,7 +219,8 @@ class Node:
             self.on_death()
 
     def _limit_s(self, node: base.Node) -> float:
-        """How long a node must be silent: its own settings say when its agents have paused, and whether they do."""
+        """How long a node must be silent to be declared dead. Its own settings count too: they define whether and when
+        its agents pause."""
         about = _about(node)
         if not self.takes_over or about.get("workdirs") != "shared":
             return float("inf")
@@ -225,12 +228,12 @@ class Node:
         return max(self._settings.takeover_after_s, theirs if isinstance(theirs, int | float) else 0.0)
 
     async def _follow_versions(self, nodes: list[base.Node]) -> None:
-        """When the last node of an older version is gone, the second step of its migrations may run."""
+        """Run the second step of migrations once the last node of an older version is gone."""
         lives = [_about(node) for node in nodes if not node.dead]
         formats = [written for about in lives if isinstance(written := about.get("format"), int)]
         is_idle = self._finishing is None or self._finishing.done()
         if self._log.shared is not None and formats and min(formats) != self._format and is_idle:
-            # Heartbeats go on meanwhile.
+            # In a task, so that heartbeats continue.
             self._finishing = asyncio.create_task(self._finish_rollout(min(formats)), name="migrations")
 
     async def _finish_rollout(self, format_version: int) -> None:
@@ -246,7 +249,7 @@ class Node:
         declared = await self._log.shared.declare_dead(Owner(node.node, node.incarnation), node.heartbeat)
         if declared:
             limit_s = self._limit_s(node)
-            logger.warning("node %s has shown no sign of life for %g s; taking over", _name(node), limit_s)
+            logger.warning("node %s: no heartbeat for %g s; taking over its sessions", _name(node), limit_s)
         return declared
 
 

@@ -1,13 +1,14 @@
-"""Where and when an accepted turn begins: how many turns may run at once, on the server and in each project.
+"""Placement: where and when an accepted turn begins. Limits how many turns run at the same time, on the server and in
+each project.
 
-Above: the verbs and the clocks, which ask for a slot before a turn begins. Below: the runners; core/slots.py says who
-takes a slot. An idle process makes room by being suspended. Where all slots are taken, a message waits as accepted and
-begins when its turn comes, first come, first served; or it is refused, if its sender wants that; or the sessions that
-were active longest ago are ended (`on_full = "replace"`).
+Above: the verbs and the clocks, which request a slot before a turn begins. Below: the runners; core/slots.py defines
+which sessions occupy a slot. Idle processes are suspended to make room. If all slots are occupied, a message waits as
+accepted, first come, first served; or it is refused, if the sender asked for that; or the least recently active
+sessions are ended (`on_full = "replace"`).
 
-With several nodes, slots of the server are each node's own, and those of a project are counted across all of them, in
-the store. A node begins only sessions that it owns or may claim: it has their directory, agent and labels. One that has
-no slot for a session which others could run lets go of it (`workdirs = "shared"`).
+With several nodes, each node has its own server slots, and project slots are counted across all nodes in the store. A
+node begins only turns of sessions that it owns or may claim, which requires their directory, agent and labels. A node
+without a free slot releases a session that other nodes could run (`workdirs = "shared"`).
 """
 
 import asyncio
@@ -34,16 +35,16 @@ from perdure.stores.base import Kept, Receipt
 logger = logging.getLogger(__name__)
 
 NODE_LABEL = "node:"
-"""A session's label that names a label of the node that must run it."""
+"""The prefix of session labels that require a node label: `node:gpu` runs only on nodes with the label `gpu`."""
 STORE_LOOK_S = 0.02
-"""How soon after the last look others' wake-ups lead to the next one."""
+"""The minimum interval between two looks in the store that wake-ups of other nodes trigger."""
 DRAINING = WaitsFor("owner", "Waiting: this session's node is draining.")
 HAND_OVER_S = 15.0
-"""How long an idle agent may take to end before another node gets its session; then that waits for the next look."""
+"""How long to wait for an idle agent to end before handing its session over; after that, try at the next look."""
 PROJECT_LOOK_S = 0.25
-"""How often to ask whether a project that was full has a slot again."""
+"""How often to check whether a full project has a free slot again."""
 SLOT_HOLD_S = 60.0
-"""How long a project's slot stays reserved for a turn that is about to begin, should its node die meanwhile."""
+"""When the reservation of a project slot expires, in case its node dies before the turn begins."""
 
 WhenFull = Literal["wait", "refuse"]
 
@@ -53,7 +54,7 @@ async def _nothing(_: Journal) -> None:
 
 
 class _Reservation:
-    """A turn that is about to begin, or a session that is about to be made without one."""
+    """A turn that is about to begin, or a session that is about to be created without a turn."""
 
     def __init__(self, session_id: str, project: str | None, workdir: str, *, turn: bool) -> None:
         self.session_id = session_id
@@ -61,12 +62,12 @@ class _Reservation:
         self.turn = turn
         self._workdir = workdir
         self.holds_slot = False
-        """Whether a slot of its project is reserved for it in the store."""
+        """Whether a project slot is reserved for it in the store."""
 
     def shares(self, runner: Runner) -> bool:
-        """Whether its process may serve this turn too, so that it takes no place of its own."""
-        state, attachment = runner.journal.state, runner.attachment
-        shared = attachment is not None and attachment.shared is not None
+        """Whether the runner's process could serve this turn too, so that the turn needs no process of its own."""
+        state, link = runner.journal.state, runner.link
+        shared = link is not None and link.shared is not None
         return shared and (state.project, state.workdir) == (self.project, self._workdir)
 
 
@@ -83,7 +84,7 @@ class _Place(NamedTuple):
 
     @property
     def count_idle(self) -> bool:
-        """Who makes a new session is done with the old one, whether that runs, waits or is idle."""
+        """With `replace`, idle sessions count too: a new session replaces an old one in whatever state that is."""
         return bool(self.limits.count_idle) or self.replaces
 
 
@@ -96,24 +97,24 @@ class Placement:
         self._reserved: list[_Reservation] = []
         self._replacing = asyncio.Lock()
         self._waiting: dict[str, _Place | None] = {}
-        """Accepted sessions that this node has to begin, first come first, and where a slot was missing last."""
+        """Sessions with an accepted turn that this node must begin, oldest first, and where a slot was last missing."""
         self._has_ended = True
-        """Whether a session may have ended since those were looked at that wait where idle sessions count."""
+        """Whether a session may have ended since the last look. Where idle sessions count, only that frees a slot."""
         self._look = asyncio.Event()
         self._looks_in_store = False
-        """Whether another node has changed a session that is not in memory here: it may wait for this one."""
+        """Whether another node has changed a session that is not in memory here: it may be waiting for this node."""
         self._looked_s = 0.0
         self._since: dict[str, float] = {}
-        """Since when sessions without an owner wait, by the steady clock."""
+        """When each session without an owner was first seen waiting, by the steady clock."""
         self._released: set[str] = set()
+        """Sessions that this node has released. It may claim them back without waiting."""
         self._later: asyncio.TimerHandle | None = None
-        """Sessions that this node has let go of: it may take them back at once."""
         self._full_until: dict[str, float] = {}
-        """Projects whose slots were all taken, on whichever node: not asked again before this time."""
+        """Projects without a free slot on any node, and when to check again."""
         self.on_poll: Callable[[], None] = lambda: None
-        """Called now and then: others may have left something to this node."""
+        """Called at every poll: there may be sessions to take over."""
         self.adopt: Callable[[Journal], Awaitable[None]] = _nothing
-        """Makes a session that this node has taken over fit to go on here."""
+        """Prepares a session to run here after this node has taken it over."""
         self._task: asyncio.Task[None] | None = None
         facts.slot_of_queue = self._slot_of_queue
         log.may_run = self.may_run
@@ -138,39 +139,39 @@ class Placement:
         receipt: Callable[[Decision], Receipt] | None = None,
         when_full: WhenFull = "wait",
     ) -> tuple[Decision, Kept]:
-        """Record a command that starts a turn: at once if there is a slot, else as accepted."""
+        """Record a command that starts a turn. Without a free slot, the turn is accepted and begins later."""
         if journal.is_ours and journal.has_foreign_agent:
             await self.adopt(journal)
         state = journal.state
         if state.phase == "idle" and self._log.is_draining() and (journal.is_ours or not self._log.living):
-            # It begins when the node is resumed, or elsewhere, if another node can run it.
+            # The turn begins when the node is resumed, or on another node that can run it.
             return await self._commands.record(journal, command, receipt=receipt, waits_for=DRAINING)
         if state.phase != "idle" or not self._facts.has_slots:
             return await self._commands.record(journal, command, receipt=receipt)
         if not journal.is_ours and not self._log.may_claim(journal.owner, state):
-            # Another node begins it, when it has a slot.
+            # Another node begins the turn when it has a slot.
             await self._check_project(state.project, state.id, when_full)
             return await self._commands.record(journal, command, receipt=receipt)
         async with self.slot(state.id, state.project, state.workdir, when_full=when_full) as waits_for:
             return await self._commands.record(journal, command, receipt=receipt, waits_for=waits_for)
 
     async def go_on(self, journal: Journal, command: cmd.EndWait) -> None:
-        """A usage limit has reset: send what waits."""
+        """A usage limit has reset: send the waiting message."""
         with contextlib.suppress(Refused):
             await self.send(journal, command)
 
-    # Turns that wait ---------------------------------------------------------------------------------------------
+    # Waiting turns -----------------------------------------------------------------------------------------------
 
     def look(self) -> None:
-        """There may be something to begin."""
+        """Check soon whether a turn can begin."""
         self._looks_in_store = self._log.shared is not None
         self._look.set()
 
     def _changed(self, session_id: str) -> None:
-        """Something may have begun to wait, or a slot may be free."""
+        """A session has changed: its turn may be waiting now, or a slot may be free."""
         journal = self._log.journals.get(session_id)
         if journal is None and session_id not in self._log.erased:
-            # Another node's. Whether it waits for this one, the store says for all of them at once.
+            # A session of another node. One query finds all sessions that wait for this node.
             self._looks_in_store = True
         elif journal is not None and journal.state.phase == "accepted":
             self._waiting.setdefault(session_id, None)
@@ -200,7 +201,7 @@ class Placement:
             await self._begin_waiting()
 
     async def _begin_waiting(self) -> None:
-        """Begin what can begin. Those whose place is surely still full are not looked at one by one."""
+        """Begin the waiting turns that can begin. Skips sessions whose server or project certainly has no free slot."""
         has_ended, self._has_ended = self._has_ended, False
         full: dict[str | None, bool] = {}
         for session_id, missing in list(self._waiting.items()):
@@ -215,13 +216,13 @@ class Placement:
             try:
                 await self._try(session_id)
             except StoreError as error:
-                logger.warning("session %s: could not begin its turn; trying again: %s", session_id, error)
+                logger.warning("session %s: could not begin the waiting turn; retrying: %s", session_id, error)
             except Exception:
-                logger.exception("session %s: could not begin its turn", session_id)
+                logger.exception("session %s: could not begin the waiting turn; retrying", session_id)
             full.clear()
 
     async def _poll(self) -> None:
-        """Find the sessions that wait for this node; a wake-up may have been lost."""
+        """Find sessions that wait for this node, in case a wake-up was lost."""
         self._looks_in_store = False
         self._looked_s = self._log.steady()
         try:
@@ -230,22 +231,23 @@ class Placement:
                 self._waiting.setdefault(session_id, None)
             self._has_ended = True
         except StoreError as error:
-            logger.warning("could not look for accepted messages; trying again: %s", error)
+            logger.warning("could not look for waiting turns; retrying: %s", error)
 
     async def _look_after_others(self) -> None:
-        """What no wake-up tells: turns that nobody runs, and messages whose node has fallen silent."""
+        """Handle what no wake-up announces: turns that no node runs, and messages whose node doesn't respond."""
         if self._log.shared is None:
             return
         self.on_poll()
         try:
-            await self._say_who_is_waited_for()
+            await self._report_silent_owners()
         except StoreError as error:
-            logger.warning("could not look for messages that wait for a silent node; trying again: %s", error)
+            logger.warning("could not look for messages of an unresponsive node; retrying: %s", error)
         except Exception:
-            logger.exception("could not look for messages that wait for a silent node; trying again")
+            logger.exception("could not look for messages of an unresponsive node; retrying")
 
-    async def _say_who_is_waited_for(self) -> None:
-        """Of messages that should have begun in a moment on another node, which has fallen silent."""
+    async def _report_silent_owners(self) -> None:
+        """Record what messages wait for if they should have begun on another node by now, and that node doesn't
+        respond."""
         if all(map(self._log.is_responsive, self._log.living)):
             return
         for session_id in await self._log.store.waiting():
@@ -263,7 +265,7 @@ class Placement:
             if full is None:
                 self._waiting.pop(session_id, None)
             else:
-                # It keeps its place before what comes later, and is not looked at again before a slot is free.
+                # The session keeps its place in the order, and is not checked again until a slot is free.
                 self._waiting[session_id] = full
             return
         state = journal.state
@@ -273,7 +275,7 @@ class Placement:
             async with self.slot(session_id, state.project, state.workdir) as waits_for:
                 await self._commands.record(journal, cmd.BeginTurn(), waits_for=waits_for, by_owner=True)
             missing = self._waiting.get(session_id)
-            if missing is not None and missing.project is None and await self._let_others_run(journal):
+            if missing is not None and missing.project is None and await self._release(journal):
                 self._waiting.pop(session_id, None)
                 return
         except Refused as refusal:
@@ -286,7 +288,7 @@ class Placement:
     async def _is_to_begin(self, journal: Journal) -> bool:
         """Whether the session has an accepted turn that is this node's to begin."""
         if journal.state.phase != "accepted":
-            # Another node may have accepted the message: a journal in memory has to look.
+            # Another node may have accepted the message: bring the journal up to date.
             await journal.catch_up()
         if journal.state.phase != "accepted" or not (journal.is_ours or self._may_claim(journal)):
             return False
@@ -306,7 +308,7 @@ class Placement:
     # Nodes -------------------------------------------------------------------------------------------------------
 
     def may_run(self, state: Session) -> bool:
-        """Whether this node may run a session that has no owner: it has its directory, its agent and its labels."""
+        """Whether this node may run a session without an owner: it must have its directory, agent and labels."""
         if self._log.is_draining():
             return False
         if self._log.shared is None:
@@ -320,14 +322,14 @@ class Placement:
         )
 
     def _full_for(self, journal: Journal) -> _Place | None:
-        """What keeps this node from claiming a session that it may run, if it is only the lack of a slot."""
+        """The place without a free slot, if that is the only reason why this node can't claim the session."""
         is_open = journal.state.phase == "accepted" and self._log.may_claim(journal.owner, journal.state)
         if self._log.shared is None or journal.is_ours or not is_open:
             return None
         return next((place for place in self._places(None) if self._is_full(place)), None)
 
     def _may_claim(self, journal: Journal) -> bool:
-        """Not before the node that let go of it last has had its chance."""
+        """Whether this node may claim the session now. The node that released it last gets the first chance."""
         if not self._log.may_claim(journal.owner, journal.state):
             return False
         if self._log.shared is None:
@@ -344,13 +346,13 @@ class Placement:
         return True
 
     def _look_later(self, after_s: float) -> None:
-        """One timer for all that wait."""
+        """Check all waiting sessions again later, with one timer for all."""
         loop = asyncio.get_running_loop()
         if self._later is None or self._later.when() <= loop.time() or self._later.cancelled():
             self._later = loop.call_later(after_s, self.look)
 
     async def _hand_over(self, journal: Journal) -> None:
-        """This node drains: end the session's idle agent, and let another node have it."""
+        """This node is draining: end the session's idle agent, and release the session to other nodes."""
         if self._facts.settings.workdirs == "shared" and can_be_suspended(journal.state):
             await self._commands.suspend(journal, "draining")
             try:
@@ -358,10 +360,10 @@ class Placement:
                     await self._runners.wait_gone(journal.state.id)
             except TimeoutError:
                 return
-        await self._let_others_run(journal)
+        await self._release(journal)
 
-    async def _let_others_run(self, journal: Journal) -> bool:
-        """Leave the session without an owner, where others could run it and nothing of it runs here."""
+    async def _release(self, journal: Journal) -> bool:
+        """Release ownership of the session, if other nodes could run it and it has no process here."""
         shared = self._log.shared
         if shared is None or self._facts.settings.workdirs == "local" or not self._log.living:
             return False
@@ -379,29 +381,29 @@ class Placement:
     async def slot(
         self, session_id: str, project: str | None, workdir: str, *, turn: bool = True, when_full: WhenFull = "wait"
     ) -> AsyncIterator[WaitsFor | None]:
-        """A slot for the turn that is begun inside; or what it has to wait for. Of those that come at once the first is
-        first. Raises Refused with `when_full` "refuse".
+        """Reserve a slot for the turn that the body begins. Yields None, or what the turn must wait for. Concurrent
+        callers are served in order. Raises Refused if there is no slot and `when_full` is "refuse".
 
-        A session that is made without a `turn` needs a slot only where idle sessions count; without one, its process
-        is not started ahead."""
+        A session that is created without a `turn` needs a slot only where idle sessions count; if it gets none, its
+        process is not started ahead."""
         mine = _Reservation(session_id, project, workdir, turn=turn)
         places = self._places(project)
         self._reserved.append(mine)
         try:
             async with contextlib.AsyncExitStack() as stack:
                 if any(place.replaces for place in places):
-                    # One after the other: a session can be replaced only when it is there.
+                    # One at a time: a session can be replaced only after it was created.
                     await stack.enter_async_context(self._replacing)
                 yield await self._make_room(places, mine, when_full)
         finally:
             self._reserved.remove(mine)
             if mine.holds_slot and self._log.shared is not None:
-                # By now the turn itself takes it, or it did not begin.
+                # By now the turn itself occupies the slot, or it did not begin.
                 self._log.keep(self._free_slot(str(project), session_id))
 
     def _places(self, project: str | None) -> list[_Place]:
-        """The project comes first: a session that it replaces takes no slot of the server any more. The server has a
-        rule of its own, since a project must not end the sessions of others."""
+        """Where a turn needs a slot. The project comes first: a session that it replaces frees a server slot too. The
+        server has its own rule, since a project must not end the sessions of other projects."""
         places, config = [], self._facts.config
         if self._facts.settings.project_slots and project is not None:
             places.append(_Place(self._facts.settings.project_slots, project, self._facts.limits(project, {})))
@@ -410,8 +412,8 @@ class Placement:
         return places
 
     async def _make_room(self, places: Sequence[_Place], mine: _Reservation, when_full: WhenFull) -> WaitsFor | None:
-        """What the turn waits for; None if there is a slot everywhere. The one place that decides what becomes of a
-        turn that finds none. Nothing is ended or suspended before it is certain that the turn begins."""
+        """What the turn must wait for; None if it has a slot everywhere. Only this function decides what happens to a
+        turn without a slot. It ends and suspends nothing before it is certain that the turn can begin."""
         replaced: dict[str, Journal] = {}
         full: _Place | None = None
         for place in places:
@@ -443,14 +445,14 @@ class Placement:
             await self._suspend_idle(place, mine, replaced)
         return None
 
-    # Slots of projects, where several nodes share them ----------------------------------------------------------
+    # Project slots that several nodes share ---------------------------------------------------------------------
 
     def _is_shared(self, place: _Place) -> bool:
         """Whether the slots of this place are counted in the store."""
         return self._log.shared is not None and place.project is not None and not place.count_idle
 
     async def _reserve(self, place: _Place, mine: _Reservation) -> dict[str, Taker]:
-        """Nobody, if there was a slot: it is reserved now."""
+        """Reserve a project slot in the store. Returns the sessions that occupy the slots; empty on success."""
         assert self._log.shared is not None and place.project is not None
         if not mine.turn:
             return {}
@@ -466,10 +468,10 @@ class Placement:
         try:
             await self._log.shared.free_slot(project, session_id)
         except StoreError as error:
-            logger.warning("a slot of project %s stays reserved for up to %g s: %s", project, SLOT_HOLD_S, error)
+            logger.warning("could not free a slot of project %s; it expires in %g s: %s", project, SLOT_HOLD_S, error)
 
     async def _check_project(self, project: str | None, session_id: str, when_full: WhenFull) -> None:
-        """Refuse at once what another node could not begin, if the sender wants that."""
+        """With `when_full` "refuse": raise Refused if another node could not begin the turn now."""
         for place in self._places(project):
             if when_full == "refuse" and self._is_shared(place) and self._log.shared is not None:
                 found = await self._log.shared.slot_takers(str(place.project))
@@ -478,7 +480,8 @@ class Placement:
                     raise no_slot(place.limit, place.project, takers, count_idle=False)
 
     async def takers(self, project: str | None) -> Refused | None:
-        """Who takes the slots that a session of this project waits for, in words; None if one is free."""
+        """The sessions that occupy the slots which a session of this project needs, as a message; None if one is
+        free."""
         for place in self._places(project):
             if self._is_shared(place) and self._log.shared is not None:
                 found = [Taker(*taker) for taker in await self._log.shared.slot_takers(str(place.project))]
@@ -492,8 +495,9 @@ class Placement:
         return None
 
     def _slot_of_queue(self, state: Session) -> WaitsFor | None:
-        """A session whose turn ends keeps its slot for a queued message, unless a turn whose prompt was answered has
-        taken it. Where idle sessions count, it has a slot until it ends."""
+        """What the next queued message must wait for. After a turn, a session keeps its slot for its queue, unless a
+        turn whose prompt was answered now occupies it. Where idle sessions count, a session has a slot until it
+        ends."""
         others = [one for one in self._runners.states() if one.id != state.id]
         for place in self._places(state.project):
             taken = sum(takes_slot(one, count_idle=False) for one in others if place.project in (None, one.project))
@@ -502,12 +506,13 @@ class Placement:
         return None
 
     def _is_full(self, place: _Place) -> bool:
-        """Whether a slot of this place is surely still missing."""
+        """Whether this place certainly has no free slot."""
         states = [state for state in self._runners.states() if place.project in (None, state.project)]
         return sum(takes_slot(state, count_idle=False) for state in states) >= place.limit
 
     async def _suspend_idle(self, place: _Place, mine: _Reservation, replaced: Collection[str]) -> None:
-        """No more processes than slots, besides those that wait for a person."""
+        """Suspend idle processes, so that there are no more processes than slots. Those waiting for a person don't
+        count."""
         ahead = self._ahead(place, mine)
         alone = [
             runner.journal
@@ -527,7 +532,7 @@ class Placement:
             await self._commands.suspend(journal, "slot_needed")
 
     def _ahead(self, place: _Place, mine: _Reservation) -> set[str]:
-        """Those that came before and have not begun yet: they are being recorded, or wait for a slot here."""
+        """Sessions that came first and whose turn has not begun: it is being recorded, or waits for a slot here."""
         if place.count_idle and self._has_a_slot(mine.session_id):
             return set()  # it keeps its slot until it ends
         runners = self._runners
@@ -543,25 +548,25 @@ class Placement:
             for session_id, missing in self._waiting.items():
                 if session_id == mine.session_id:
                     break
-                # Where one that was not tried yet will have to wait is not known: it came first all the same.
+                # It is unknown where a turn that was not tried yet will wait, but it came first.
                 if missing is None or missing.project == place.project:
                     ahead.add(session_id)
         return ahead
 
     def _has_a_slot(self, session_id: str) -> bool:
-        """Where idle sessions count: a session that is there, and not only waits for its first turn."""
+        """Where idle sessions count: whether the session exists and isn't waiting for a turn to begin."""
         journal = self._log.journals.get(session_id)
         return journal is not None and journal.state.phase != "accepted"
 
     async def _takers(self, place: _Place, mine: _Reservation) -> list[Journal]:
-        """The other sessions that take a slot; where idle ones count, also those without a process."""
+        """The other sessions that occupy a slot; where idle ones count, including those without a process."""
         if place.count_idle:
             found = [entry async for entry in self._log.found(status="running", state=None)]
             if self._log.shared is not None and self._log.node is not None and place.project is None:
-                # The server's own slots are of each node alone.
+                # The server-wide slots are per node.
                 found = [entry for entry in found if entry.node == self._log.node.node]
             readable = [await self._log.readable(entry.session_id) for entry in found]
-            # One that only waits has no slot yet.
+            # A waiting session has no slot yet.
             journals = [one for one in readable if one is not None and one.state.phase != "accepted"]
         else:
             journals = [runner.journal for runner in self._runners]

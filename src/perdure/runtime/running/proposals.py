@@ -1,8 +1,8 @@
-"""Edits that wait for permission, shown against the files as they are: with line numbers and what is around them.
+"""Compares edits that wait for permission with the current files, to add line numbers and context to their diffs.
 
-Above: the runner, before a permission request is recorded. Below: proposed_edits.py and the working directory. Only
-regular text files inside the working directory are read, and only up to a limit: an agent names the path, and must not
-learn or show through it what it may not read.
+Above: the runner, before it records a permission request. Below: proposed_edits.py and the working directory. Reads
+only regular text files inside the working directory, up to a size limit: the agent chooses the path, and must not be
+able to expose files that it may not read.
 """
 
 import asyncio
@@ -20,14 +20,14 @@ from perdure.core.proposed_edits import place
 
 FILE_MAX_BYTES = 512 * 1024
 PLACE_TIMEOUT_S = 5.0
-"""A file that is not read by then, as on a network file system that hangs, must not keep a person from deciding."""
+"""A slow read, for example from a hung network file system, must not delay the permission request for longer."""
 
 
 async def with_context(observations: Sequence[Any], workdir: str) -> Sequence[Any]:
-    """The same observations; diffs of permission requests have line numbers where the file could be read."""
+    """Add line numbers to the diffs of permission requests whose files can be read."""
     if not any(isinstance(one, PendingPrompt) and one.diff for one in observations):
         return observations
-    # Comparing a long file takes a moment, which other sessions must not wait for.
+    # Comparing a long file takes time, and must not delay other sessions.
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(PLACE_TIMEOUT_S):
             return await asyncio.to_thread(lambda: [_placed(one, workdir) for one in observations])
@@ -42,20 +42,20 @@ def _placed(observation: Any, workdir: str) -> Any:
 
 
 def _marked(entry: dict[str, Any], workdir: str) -> dict[str, Any]:
-    """A file that is there and was not read must not look like a new one: all of it would be replaced."""
+    """Mark an edit that overwrites an existing file that was not read: it must not look like a new file."""
     path = entry.get("path")
     is_whole = entry.get("old_text") is None and isinstance(path, str)
     return {**entry, "overwrites": True} if is_whole and os.path.lexists(os.path.join(workdir, str(path))) else entry
 
 
 def text_of(path: str, workdir: str) -> str | None:
-    """A text file inside the working directory; None if it is not one, is too long or can't be read."""
+    """The content of a text file inside the working directory; None if it isn't one, is too large or can't be read."""
     try:
         root = Path(workdir).resolve(strict=True)
         place = (root / path).resolve(strict=True)
         if not place.is_relative_to(root):
             return None
-        # A pipe or a device must not keep us waiting.
+        # Don't block on a pipe or a device.
         file = os.open(place, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
         with open(file, "rb") as opened:
             found = os.fstat(file)

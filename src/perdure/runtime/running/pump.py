@@ -1,11 +1,12 @@
-"""The pump carries pieces of text from all agents to the log: read, parsed, stored in one commit, and shown.
+"""The pump carries pieces of text from all agents to the log: it reads, parses, stores them in one commit, and shows
+them to viewers.
 
-Above: the engine starts it; runners are its sources. Below: keepers' hints, journals and the store. It does only what
-needs no decision. Whatever else an agent says is left to its runner, which is woken for that and else sleeps.
+Above: the engine starts it; runners are its sources. Below: keepers' hints, journals and the store. The pump handles
+only output that needs no decision. For anything else it wakes the agent's runner, which otherwise sleeps.
 
 A commit and a wake-up cost far more than a piece of text, so the pump batches: the more sources have output, the longer
-it waits between two ticks; a single source hardly waits. A commit that would block the event loop runs on the store's
-own thread, and until it is done the pump reads nothing and ignores the keepers' hints.
+it waits between two ticks. A single source barely waits. A commit that would block the event loop runs on the store's
+own thread; until it is done, the pump reads nothing and ignores the keepers' hints.
 """
 
 import asyncio
@@ -20,23 +21,23 @@ from perdure.core.errors import Conflict
 from perdure.runtime.keeping.hints import Hints
 from perdure.runtime.log.journal import Journal
 from perdure.runtime.log.log import Log
-from perdure.stores.base import Append, Checkpoint, Kept
+from perdure.stores.base import Append, Kept, LaunchProgress
 
 logger = logging.getLogger(__name__)
 
 TICK_MAX_S = 0.012
 TICK_PER_SOURCE_S = 8e-6
-"""The interval grows by this with each source that has something in a second: at 1,000 it is 8 ms."""
+"""The tick interval per source that has output in a second: 8 ms for 1,000 sources."""
 RATE_OVER_S = 0.1
-"""How long sources are counted for that."""
+"""The period over which sources are counted."""
 
 
 class Batch(Struct, gc=False):
-    """What one source has for its log, and how far its launch was read for it."""
+    """What one source has for its log, and the position in its launch's output after that."""
 
     source: "Source"
     deltas: list[Any]
-    checkpoint: Checkpoint
+    progress: LaunchProgress
     freeable: int
     more: bool
 
@@ -48,19 +49,19 @@ class Source(Protocol):
     def journal(self) -> Journal: ...
 
     def collect(self) -> Batch | None:
-        """Read on; None if there is nothing, or nothing that can be stored without a decision."""
+        """Read output; None if there is none, or if it needs a decision."""
         ...
 
     def stored(self, batch: Batch) -> None:
-        """It was stored and shown."""
+        """The batch was stored and shown."""
         ...
 
     def rejected(self, batch: Batch, error: Exception) -> None:
-        """It was not stored."""
+        """The batch was not stored."""
         ...
 
     def failed(self, error: Exception) -> None:
-        """What was read may be lost to this source: it must start over from what is stored. Must not raise."""
+        """The batch may be lost: the source must continue from the stored state. Must not raise."""
         ...
 
 
@@ -74,18 +75,18 @@ class Pump:
         self._committing: asyncio.Task[None] | None = None
         self._timer: asyncio.Handle | None = None
         self._is_busy = True
-        """No tick is to be planned: one is under way, or the pump does not run."""
+        """Whether a tick is in progress or the pump is not running. Then no tick may be scheduled."""
         self._is_stopped = False
         self._ticked_s = self._counted_s = 0.0
         self._counted = 0
         self.tick_s = 0.0
-        """The interval between two ticks, at least."""
+        """The minimum interval between two ticks."""
 
     def start(self) -> None:
         self._go_on()
 
     async def stop(self) -> None:
-        """Runners have let go before."""
+        """Stop all runners first."""
         self._is_stopped = self._is_busy = True
         self.hints.rest()
         if self._timer is not None:
@@ -95,13 +96,13 @@ class Pump:
         self.hints.close()
 
     def ready(self, source: Source) -> None:
-        """This one may have something."""
+        """A source may have output."""
         self._ready[source] = None
         if not self._is_busy and self._timer is None:
             self._plan()
 
     async def settled(self, source: Source) -> None:
-        """Until nothing of this source is on its way into the store."""
+        """Wait until no batch of this source is being committed."""
         while source in self._in_flight and self._committing is not None:
             await asyncio.wait([self._committing])
 
@@ -139,7 +140,7 @@ class Pump:
             if not batches:
                 self._go_on()
         if batches:
-            # On the store's own thread. Nothing more is read meanwhile.
+            # On the store's own thread. Read nothing more until it is done.
             self.hints.rest()
             self._in_flight = {batch.source for batch in batches}
             self._committing = asyncio.create_task(self._commit(batches, steps), name="pump")
@@ -150,7 +151,7 @@ class Pump:
         self._is_busy = False
         self.hints.watch()
         if self._ready and self._timer is None:
-            # Of those that had more than was read, or came meanwhile: at once, but everybody else comes first.
+            # Some sources have more output, or became ready meanwhile: continue, but let other tasks run first.
             self._timer = asyncio.get_running_loop().call_soon(self._tick)
 
     def _pace(self) -> None:
@@ -161,11 +162,12 @@ class Pump:
     # Storing and showing -------------------------------------------------------------------------------------------
 
     def _commit_now(self, batches: Sequence[Batch], steps: Sequence[Append]) -> bool:
-        """Nothing awaits from here to the end, so nobody can write to these sessions in between."""
+        """Commit on this thread; False if the store can't. Without an await, nobody can write to these sessions in
+        between."""
         outcomes: Sequence[Kept | Exception] | None
         try:
             outcomes = self._log.store.append_now(steps)
-        except Exception as error:  # noqa: BLE001  each source gets it
+        except Exception as error:  # noqa: BLE001  passed to each source
             outcomes = [error] * len(steps)
         if outcomes is not None:
             self._settle(batches, steps, outcomes)
@@ -177,16 +179,16 @@ class Pump:
         try:
             for batch, step in zip(batches, steps, strict=True):
                 if batch.source.journal.is_writing:
-                    batch.source.rejected(batch, Conflict("somebody else writes to the session"))
+                    batch.source.rejected(batch, Conflict("another step is being written to the session"))
                 else:
-                    # At once, as nobody else is there.
+                    # Doesn't wait: the lock is free.
                     await batch.source.journal.acquire()
                     free.append(batch)
                     free_steps.append(step)
             outcomes: Sequence[Kept | Exception]
             try:
                 outcomes = await self._log.store.append_all(free_steps)
-            except Exception as error:  # noqa: BLE001  each source gets it
+            except Exception as error:  # noqa: BLE001  passed to each source
                 outcomes = [error] * len(free)
             self._settle(free, free_steps, outcomes)
         finally:
@@ -196,15 +198,15 @@ class Pump:
             self._go_on()
 
     def _steps(self, sources: Iterable[Source]) -> tuple[list[Batch], list[Append]]:
-        """What they have to store, and the steps that do it."""
+        """Collect the batches of these sources, and the store steps for them."""
         now = self._log.stamp()
         batches, steps = [], []
         for source in sources:
             try:
                 if (batch := source.collect()) is not None:
-                    steps.append(source.journal.delta_step(batch.deltas, batch.checkpoint, now))
+                    steps.append(source.journal.delta_step(batch.deltas, batch.progress, now))
                     batches.append(batch)
-            except Exception as error:  # noqa: BLE001  _fail reports it to its source
+            except Exception as error:  # noqa: BLE001  _fail passes it to the source
                 self._fail(source, error)
         return batches, steps
 
@@ -218,14 +220,14 @@ class Pump:
                 else:
                     journal.show_deltas(batch.deltas, step, outcome)
                     batch.source.stored(batch)
-            except Exception as error:  # noqa: BLE001  _fail reports it to its source
+            except Exception as error:  # noqa: BLE001  _fail passes it to the source
                 self._fail(batch.source, error)
             if batch.more:
                 self._ready[batch.source] = None
 
     @staticmethod
     def _fail(source: Source, error: Exception) -> None:
-        """A bug of ours: this source starts over from what is stored. All others continue."""
-        logger.error("session %s: the pump failed", source.journal.state.id, exc_info=error)
+        """An internal error: this source continues from the stored state. The others are not affected."""
+        logger.error("session %s: the pump failed; retrying", source.journal.state.id, exc_info=error)
         source.journal.not_kept(error)
         source.failed(error)

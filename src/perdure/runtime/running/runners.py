@@ -1,7 +1,7 @@
-"""The runners of this server: one for each session whose agent runs here, or has to.
+"""The runners of this server: one for each session whose agent runs here, or should.
 
-Above: placement, clocks, recovery and shutdown look at them. Below: runner.py. Nobody asks for a runner: the registry
-is woken when a session changes, reads its state, and starts a runner where this node owns a turn that runs.
+Above: placement, clocks, recovery and shutdown. Below: runner.py. No caller requests a runner for a turn: this registry
+is woken when a session changes, and starts a runner if this node owns the session and a turn is running.
 """
 
 import asyncio
@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator
 from perdure.core.errors import NotOwner, Refused, StoreError
 from perdure.core.slots import can_be_suspended
 from perdure.core.state import Session
-from perdure.drivers import DRIVERS
 from perdure.runtime.log.journal import Journal
 from perdure.runtime.log.log import Log
 from perdure.runtime.running.commands import Commands
@@ -45,10 +44,10 @@ class Runners:
         self._alive: dict[str, Runner] = {}
         self.is_stopping = False
         self.is_recovering = False
-        """Whether launches of an earlier server are being taken up: until then no turn gets another process."""
+        """Whether launches of an earlier server are being recovered. No turn gets a new process until that is done."""
         self._fenced = fenced
         self.on_foreign_agent: Callable[[Journal], None] = lambda _: None
-        """Called for a running turn that this node owns now, and whose agent is on another node."""
+        """Called for a running turn that this node owns, but whose agent is on another node."""
         log.watch(self._changed)
 
     def __contains__(self, session_id: str) -> bool:
@@ -80,7 +79,7 @@ class Runners:
         return runner
 
     def drop(self, runner: Runner) -> None:
-        """A runner has nothing left to do. Called with no await between its last look and this."""
+        """Remove a runner that has nothing left to do. It must call this without an await after its last check."""
         runner.unfollow()
         if self._alive.get(runner.journal.state.id) is runner:
             del self._alive[runner.journal.state.id]
@@ -91,7 +90,7 @@ class Runners:
             self.ensure(journal)
 
     def ensure(self, journal: Journal) -> None:
-        # A turn that is recorded while the server stops is begun by the next one.
+        # If the server is stopping, the next one runs the turn.
         if not journal.state.working or not journal.is_ours or self.is_stopping or journal.state.id in self._alive:
             return
         if journal.has_foreign_agent:
@@ -100,20 +99,20 @@ class Runners:
             self.make(journal).start()
 
     def prewarm(self, journal: Journal, *, asked: bool = False) -> None:
-        """Start the agent of a new session, so that its first message finds it ready."""
+        """Start a session's agent ahead of its first message, if it is configured for that or if `asked` is set."""
         state = journal.state
         driver = self._facts.driver_name(state, state.agent)
-        wanted = self._facts.agents.prewarms(state.agent, driver) or (asked and not DRIVERS[driver].process_per_turn)
+        wanted = self._facts.agents.prewarms(state.agent, driver, asked=asked)
         if wanted and state.id not in self._alive and not self.is_stopping:
             self.make(journal, prewarm=True).start()
 
     async def prewarm_anywhere(self, journal: Journal) -> bool:
-        """Start the agent as asked, here or on the node that owns the session; whether it is here."""
+        """Start the agent here, or ask the node that owns the session. Returns whether it runs here."""
         if self._log.shared is not None and self._log.may_claim(journal.owner, journal.state):
             with contextlib.suppress(NotOwner):
                 await self._log.claim(journal)
         if self._log.shared is not None and not journal.is_ours and journal.owner is not None:
-            kind = self._wishes(journal.owner.node)
+            kind = self._prewarm_kind(journal.owner.node)
             await self._log.store.put_document(kind, journal.state.id, b"true")
             self._log.announce_documents(kind)
             return False
@@ -121,21 +120,21 @@ class Runners:
         return True
 
     @staticmethod
-    def _wishes(node: str) -> str:
+    def _prewarm_kind(node: str) -> str:
         return f"warm.{node}"
 
     def start(self) -> None:
         if self._log.node is not None:
-            self._log.watch_documents(self._wishes(self._log.node.node), self._note_wishes)
+            self._log.watch_documents(self._prewarm_kind(self._log.node.node), self._prewarm_requested)
 
-    async def _note_wishes(self) -> None:
-        """Not at once: requests wait for this."""
-        self._log.keep(self._fulfil())
+    async def _prewarm_requested(self) -> None:
+        """Prewarm in the background: requests wait for this callback."""
+        self._log.keep(self._prewarm_for_others())
 
-    async def _fulfil(self) -> None:
-        """Other nodes want the agents of these sessions started."""
+    async def _prewarm_for_others(self) -> None:
+        """Start agents that other nodes have asked for."""
         assert self._log.node is not None
-        kind = self._wishes(self._log.node.node)
+        kind = self._prewarm_kind(self._log.node.node)
         try:
             for session_id in await self._log.store.documents(kind):
                 await self._log.store.take_document(kind, session_id)
@@ -146,15 +145,15 @@ class Runners:
             logger.warning("could not start an agent for another node: %s", error)
 
     async def vacate(self, runner: Runner) -> None:
-        """Leave a process that has to end, once nothing runs in it for this session."""
-        attachment, state = runner.attachment, runner.journal.state
-        if attachment is None or attachment.launch_id not in self._launcher.sharing.ending:
+        """Leave a shared process that must end, once this session has nothing running in it."""
+        link, state = runner.link, runner.journal.state
+        if link is None or link.launch_id not in self._launcher.sharing.ending:
             return
         if can_be_suspended(state):
             await self._commands.suspend(runner.journal, "process_ended")
 
     async def wait_gone(self, session_id: str) -> None:
-        """Until nothing of this session is alive any more."""
+        """Wait until the session has no process left."""
         runner = self._alive.get(session_id)
         if runner is not None and runner.task is not None:
             runner.wake()
@@ -162,11 +161,11 @@ class Runners:
         await self._launcher.retiring.wait(session_id)
 
     async def stop(self) -> None:
-        """Let go of all agents without touching them: their keepers hold them, for the next server."""
+        """Stop all runners without touching their agents, which continue under their keepers for the next server."""
         self.is_stopping = True
         runners = list(self._alive.values())
         for runner in runners:
-            # All at once: one may wait for what another holds.
+            # Mark all of them first: one may wait for what another holds.
             runner.stopping = True
             runner.wake()
         for runner in runners:

@@ -1,9 +1,9 @@
-"""One process that serves several sessions: who is in it, what it was sent in all, and when it may end.
+"""A process shared by several sessions: its members, the input it was sent in total, and when it may end.
 
-Above: the runners of its sessions, each with a position of its own in the one output; the launcher, which ends it
-with its last session. Below: launch.py. A launch is still the unit of storage: its rows, one for each session, together
-say what was sent. Lines are numbered across all of them, and one writer at a time stores its lines and writes them, so
-that after a crash the lines that are missing are known, whoever they belong to.
+Above: the runners of its sessions, each with its own position in the shared output; the launcher, which ends the
+process after its last session. Below: launch.py. The store has one row per launch and session; together the rows of a
+launch tell what was sent. Lines are numbered across all rows. One writer at a time stores its lines and then writes
+them, so after a crash the next server can tell which lines are missing.
 """
 
 import asyncio
@@ -13,30 +13,30 @@ from typing import TYPE_CHECKING, cast
 
 from perdure.drivers.base import SharedConversation
 from perdure.runtime.keeping.launch import Launch
-from perdure.stores.base import Checkpoint
+from perdure.stores.base import LaunchProgress
 
 if TYPE_CHECKING:
-    from perdure.runtime.running.attachment import Attachment
+    from perdure.runtime.running.agent_link import AgentLink
 
 Key = tuple[str, str, str | None, str]
 """(agent, directory, project, program)"""
 
 MEMBERS_MAX = 12
-"""A keeper has room for a few connections more."""
+"""Below the keeper's limit of connections (MAX_PEERS)."""
 
 
 class Input:
-    """How many lines a process was sent, counted by everybody who sends some. `lock` is held from storing lines until
-    they are written."""
+    """The number of lines that a process was sent, by all its sessions. Hold `lock` from storing lines until they are
+    written."""
 
     def __init__(self, total: int = 0) -> None:
         self.total = total
         self.lock = asyncio.Lock()
         self.torn = False
-        """Lines were stored and not written: whoever writes next first writes these."""
+        """Whether lines were stored but not written. The next writer must write them first."""
 
-    def repair(self, launch: Launch | None, rows: Sequence[Checkpoint]) -> None:
-        """Append what was stored and not written. `rows` may be those of several sessions."""
+    def repair(self, launch: Launch | None, rows: Sequence[LaunchProgress]) -> None:
+        """Append the lines that were stored but not written. `rows` may belong to several sessions."""
         if launch is None or not launch.is_alive():
             self.total = max((row.input_total for row in rows), default=0)
             return
@@ -55,30 +55,31 @@ class Shared:
         self.key = key
         self.launch_id = launch_id
         self.input = Input()
-        self.members: dict[str, Attachment] = {}
+        self.members: dict[str, AgentLink] = {}
         self.settled = asyncio.Event()
-        """Whether others may join is known: the process has introduced itself, or is over."""
+        """Set once it is known whether others may join: the process has introduced itself, or has ended."""
         self.over = False
         self._number = 0
         self._keeper: subprocess.Popen[bytes] | None = None
         self._asking: set[str] = set()
 
     def next_number(self) -> int:
-        """A number for each session that ever joins, so that their requests differ."""
-        # Also beyond those of sessions that left before this server began: each of them sent some line.
+        """A unique number for each session that joins, which keeps their request ids apart."""
+        # Sessions that left before this server started have no entry here, but each sent at least one line: the total
+        # is therefore above their numbers.
         self._number = max([self._number, self.input.total, *(each.member for each in self._conversations())]) + 1
         return self._number
 
-    def join(self, attachment: "Attachment") -> None:
-        self.members[attachment.session_id] = attachment
+    def join(self, link: "AgentLink") -> None:
+        self.members[link.session_id] = link
 
     def asks(self, session_id: str, waits: bool) -> bool:
-        """Whether a person is waited for, in this session or in any."""
+        """Note whether this session waits for a person. Returns whether any session of the process does."""
         self._asking = self._asking | {session_id} if waits else self._asking - {session_id}
         return bool(self._asking)
 
     def elect(self) -> None:
-        """One answers and tells what concerns no session in particular."""
+        """Make sure that one session handles what concerns the whole process."""
         if self.members and not any(each.speaks for each in self._conversations()):
             self._conversations()[0].speaks = True
 
@@ -87,20 +88,21 @@ class Shared:
             self.settled.set()
 
     def model(self) -> SharedConversation | None:
-        """Of whom a new session learns what the process can do."""
+        """A session from which a new one can copy what the process can do."""
         return next((each for each in self._conversations() if each.joinable), None)
 
-    def part(self, attachment: "Attachment") -> None:
-        """Before it reads on: no two sessions may have the same native one, as that is all that tells them apart."""
-        others = [each for each in self.members.values() if each is not attachment]
+    def part(self, link: "AgentLink") -> None:
+        """Call before reading. Tells the session which native session ids the others use: only these ids tell the
+        sessions apart, so no two may have the same."""
+        others = [each for each in self.members.values() if each is not link]
         open_ids = (cast("SharedConversation", other.conversation).native_session_id for other in others)
-        cast("SharedConversation", attachment.conversation).taken = {each for each in open_ids if each is not None}
+        cast("SharedConversation", link.conversation).taken = {each for each in open_ids if each is not None}
 
     def _conversations(self) -> list[SharedConversation]:
         return [cast("SharedConversation", member.conversation) for member in self.members.values()]
 
     async def settled_or(self, woken: asyncio.Event) -> None:
-        """Until others may join, or something else has to be looked at."""
+        """Wait until others may join, or until `woken` is set."""
         waits = [asyncio.create_task(event.wait()) for event in (self.settled, woken)]
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
@@ -111,22 +113,22 @@ class Shared:
 
     @property
     def freeable(self) -> int:
-        """Up to where everybody has stored the output."""
+        """The position up to which every session has stored the output."""
         return min(member.stored for member in self.members.values())
 
     @property
     def offset(self) -> int:
-        """The end of a whole line, near the end of the output: where a new session begins to read."""
+        """Where a new session begins to read: the end of a complete line near the end of the output."""
         return max(member.offset for member in self.members.values())
 
-    def leave(self, attachment: "Attachment") -> bool:
-        """Whether that was the last one; then the process is its to end."""
-        self.members.pop(attachment.session_id, None)
-        launch = attachment.launch
+    def leave(self, link: "AgentLink") -> bool:
+        """Remove a session. Returns whether it was the last one; if so, the caller must end the process."""
+        self.members.pop(link.session_id, None)
+        launch = link.launch
         self.elect()
-        self.asks(attachment.session_id, False)
+        self.asks(link.session_id, False)
         if launch is not None and self.members:
-            # Whoever goes on with the process has to bury its keeper.
+            # The remaining sessions must reap the keeper.
             self._keeper, launch.keeper = launch.keeper or self._keeper, None
         elif launch is not None and self._keeper is not None:
             launch.keeper, self._keeper = self._keeper, None
@@ -139,7 +141,7 @@ class Sharing:
     def __init__(self) -> None:
         self._open: dict[Key, Shared] = {}
         self.ending: set[str] = set()
-        """Launches in whose files an erased session has left something: their sessions leave as soon as they can."""
+        """Launches whose files contain data of an erased session: their sessions leave as soon as possible."""
 
     def find(self, key: Key) -> Shared | None:
         shared = self._open.get(key)
@@ -151,18 +153,18 @@ class Sharing:
         shared = self._open[key] = Shared(key, launch_id)
         return shared
 
-    def leave(self, attachment: "Attachment", *, over: bool = False) -> bool:
-        """The session has left the process, or the process is over; whether nobody is in it any more."""
-        shared = attachment.shared
+    def leave(self, link: "AgentLink", *, over: bool = False) -> bool:
+        """The session leaves the process, or the process is over. Returns whether no session is left in it."""
+        shared = link.shared
         if shared is None:
             return True
-        last = shared.leave(attachment)
+        last = shared.leave(link)
         if last or over:
             self.end(shared)
         return last
 
     def end(self, shared: Shared) -> None:
-        """Nobody may join any more."""
+        """Let no further session join."""
         shared.over = True
         shared.settled.set()
         if self._open.get(shared.key) is shared:

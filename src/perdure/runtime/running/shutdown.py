@@ -1,6 +1,6 @@
-"""A graceful shutdown: idle agents are ended, running turns are left to their keepers for the next server.
+"""Graceful shutdown: end idle agents, and leave running turns to their keepers for the next server.
 
-Above: server.py. Below: commands and runners.
+Above: engine.py. Below: commands and runners.
 """
 
 import asyncio
@@ -25,19 +25,19 @@ async def end_idle_agents(runners: Runners, commands: Commands, launcher: Launch
             try:
                 await commands.suspend(runner.journal, "server_stopped")
             except StoreError as error:
-                logger.warning("session %s is left to its keeper: %s", runner.journal.state.id, error)
+                logger.warning("session %s: leaving its agent to the keeper: %s", runner.journal.state.id, error)
     settings = launcher.settings
     try:
         async with asyncio.timeout(settings.eof_grace_s + settings.term_grace_s + RETIRE_EXTRA_S):
             while any(_is_released(runner) for runner in runners) or launcher.retiring:  # noqa: ASYNC110
                 await asyncio.sleep(LOOK_S)
     except TimeoutError:
-        logger.warning("some agents did not end in time; their keepers end them")
+        logger.warning("some agents did not end in time; their keepers will end them")
 
 
 async def abort_all(runners: Runners, commands: Commands, launcher: Launcher) -> None:
-    """Stop every turn that runs; its queued messages are withdrawn first. What is only accepted begins at the next
-    start."""
+    """Abort every running turn, and first withdraw the messages that are queued behind it. Turns that have not begun
+    yet begin after the next start."""
     for runner in runners:
         if not runner.journal.state.working:
             continue
@@ -50,9 +50,9 @@ async def abort_all(runners: Runners, commands: Commands, launcher: Launcher) ->
             while any(state.working for state in runners.states()):  # noqa: ASYNC110
                 await asyncio.sleep(LOOK_S)
     except TimeoutError:
-        logger.warning("some turns did not end in time")
+        logger.warning("some turns did not stop in time; leaving them to their keepers")
 
 
 def _is_released(runner: Runner) -> bool:
-    """Whether its session has no process any more, and no turn that wants one: only the runner has to notice."""
+    """Whether its session has neither a process nor a running turn, so that the runner is about to end."""
     return runner.journal.state.attached is None and not runner.journal.state.working

@@ -1,6 +1,7 @@
-"""What is needed to start an agent for a session: the order, the command line, the first lines, and what is recorded.
+"""Prepares the start of an agent: the order, the command line, the first lines, and the command that records it.
 
-Above: the runner, which records it, then spawns. Below: agents, drivers, orders. Nothing is started here.
+Above: the runner, which records the start and then spawns the process. Below: agents, drivers, orders. Nothing is
+started here.
 """
 
 import contextlib
@@ -14,10 +15,10 @@ from perdure.core.observe import add_facts
 from perdure.core.session import decide
 from perdure.core.state import Session
 from perdure.drivers import DRIVERS
-from perdure.drivers.base import LAUNCH_FOLDER, Command, Order, SharingDriver
+from perdure.drivers.base import LAUNCH_FOLDER, LaunchCommand, Order
 from perdure.runtime.keeping.launch import Launch, LaunchSpec
 from perdure.runtime.log.journal import Journal
-from perdure.runtime.running.attachment import Attachment
+from perdure.runtime.running.agent_link import AgentLink
 from perdure.runtime.running.facts import Facts
 from perdure.runtime.running.launcher import Launcher
 from perdure.runtime.running.orders import Orders
@@ -25,26 +26,26 @@ from perdure.runtime.running.sharing import Key, Shared
 
 
 class Start(NamedTuple):
-    attachment: Attachment
+    link: AgentLink
     record: cmd.PrepareLaunch
-    command: Command
+    command: LaunchCommand
     lines: list[bytes]
-    told: list[Any]
-    """What is known before anything is sent: a process that is there already may not be able to do it."""
+    observations: list[Any]
+    """What is known before anything is sent, for example that a running shared process can't do what was ordered."""
 
     def decide(self, state: Session, world: World) -> Decision:
-        """One step, so that a crash can't keep the launch and lose what was told."""
+        """Record launch and observations in one step: a crash must not separate them."""
         decision = decide(state, self.record, world)
-        add_facts(decision, self.attachment.launch_id, self.told)
+        add_facts(decision, self.link.launch_id, self.observations)
         return decision
 
 
-def _alone(facts: Facts, launcher: Launcher, journal: Journal, agent: str) -> Attachment:
-    """To a process of its own; one that others may join, if the agent is set up so."""
+def _alone(facts: Facts, launcher: Launcher, journal: Journal, agent: str) -> AgentLink:
+    """A link to a new process. Other sessions may join it if the agent is configured as shared."""
     state, launch_id = journal.state, launcher.new_launch_id()
     driver = DRIVERS[facts.driver_name(state, agent)]
     shared = launcher.sharing.open(_key(facts, state, agent), launch_id) if facts.agents.shares(agent) else None
-    attachment = Attachment(
+    link = AgentLink(
         launch_id=launch_id,
         session_id=state.id,
         agent=agent,
@@ -54,22 +55,22 @@ def _alone(facts: Facts, launcher: Launcher, journal: Journal, agent: str) -> At
         shared=shared,
     )
     if shared is not None:
-        shared.join(attachment)
-    return attachment
+        shared.join(link)
+    return link
 
 
-def _joined(facts: Facts, launcher: Launcher, journal: Journal, agent: str) -> Attachment | None:
-    """To a process that serves other sessions already, if there is one."""
+def _joined(facts: Facts, launcher: Launcher, journal: Journal, agent: str) -> AgentLink | None:
+    """A link to a running process that serves other sessions, if there is one to join."""
     state = journal.state
     driver = DRIVERS[facts.driver_name(state, agent)]
-    if not facts.agents.shares(agent) or not isinstance(driver, SharingDriver):
+    if not facts.agents.shares(agent) or not driver.shares:
         return None
     while (shared := launcher.sharing.find(_key(facts, state, agent))) is not None:
         model, launch = shared.model(), Launch.find(launcher.folder, shared.launch_id)
         if shared.over or model is None or launch is None or not launch.is_alive():
             launcher.sharing.end(shared)
             continue
-        attachment = Attachment(
+        link = AgentLink(
             launch_id=shared.launch_id,
             session_id=state.id,
             agent=agent,
@@ -80,8 +81,8 @@ def _joined(facts: Facts, launcher: Launcher, journal: Journal, agent: str) -> A
             performed_seq=journal.decided_seq,
             shared=shared,
         )
-        shared.join(attachment)
-        return attachment
+        shared.join(link)
+        return link
     return None
 
 
@@ -94,7 +95,7 @@ def _agent(state: Session) -> str:
 
 
 def not_ready_yet(facts: Facts, launcher: Launcher, journal: Journal) -> Shared | None:
-    """A process that this session will share, and that has not introduced itself yet."""
+    """The shared process that this session will join, if it has not introduced itself yet."""
     agent = _agent(journal.state)
     if not facts.agents.shares(agent):
         return None
@@ -103,62 +104,64 @@ def not_ready_yet(facts: Facts, launcher: Launcher, journal: Journal) -> Shared 
 
 
 async def _give_up_shared(facts: Facts, journal: Journal) -> None:
-    """Since the turn was planned, the agent may have given the id of its own session to somebody else."""
+    """Restart the context if the agent has issued the native session id of this turn a second time since the turn was
+    planned."""
     turn = journal.state.turn
     binding = journal.state.bindings.get(turn.agent) if turn is not None and turn.context == "resumed" else None
-    if binding is not None and (binding.fingerprint, binding.native_session_id) in journal.log.given_twice:
+    if binding is not None and (binding.fingerprint, binding.native_session_id) in journal.log.issued_twice:
         command = cmd.BeginAnew("native_session_shared")
-        # Refused: that turn is over.
+        # Refused if the turn is over.
         with contextlib.suppress(Refused):
             await journal.record(lambda state: decide(state, command, facts.world(state, command)), by_owner=True)
 
 
 def launch_spec(
-    facts: Facts, launcher: Launcher, state: Session, attachment: Attachment, command: Command
+    facts: Facts, launcher: Launcher, state: Session, link: AgentLink, command: LaunchCommand
 ) -> LaunchSpec:
-    folder = f"{launcher.folder / attachment.launch_id}/"
+    folder = f"{launcher.folder / link.launch_id}/"
     return LaunchSpec(
-        launch_id=attachment.launch_id,
+        launch_id=link.launch_id,
         argv=[part.replace(LAUNCH_FOLDER, folder, 1) if command.files else part for part in command.argv],
-        env={**command.env, **facts.environment(state, attachment.agent)},
+        env={**command.env, **facts.environment(state, link.agent)},
         cwd=state.workdir,
         limits=launcher.limits(),
-        cgroup=launcher.groups.make(attachment.launch_id),
+        cgroup=launcher.groups.make(link.launch_id),
         lease=launcher.lease(),
     )
 
 
 async def plan_start(facts: Facts, launcher: Launcher, journal: Journal, orders: Orders) -> Start | None:
-    """How the session's agent is to be started, for the running turn or, while none runs, to be warm for the next. None
-    if the turn ends meanwhile. Raises Refused where it can't be started."""
+    """Plan how to start the session's agent: for the running turn or, if there is none, ahead of the next one. None if
+    the turn ends meanwhile. Raises Refused if the agent can't be started."""
     agent = _agent(journal.state)
     program, was_working = await facts.agents.ready(agent), journal.state.working
     await _give_up_shared(facts, journal)
     if was_working and not journal.state.working:
         return None
-    # From here on no await until the attachment is made: what it has performed is what is decided at this moment, and
-    # whatever is decided later is performed later.
+    # No await from here until the link is made: its position must match the state read now, or it would skip orders
+    # that are decided in between.
     state = journal.state
     turn = state.turn if state.working else None
     if _agent(state) != agent:
         program, agent = facts.agents.require(_agent(state)), _agent(state)
-    if not os.path.isdir(state.workdir):  # noqa: ASYNC240  one look at a local directory
-        raise Refused("agent_unavailable", f"The working directory {state.workdir} is not there any more.")
+    if not os.path.isdir(state.workdir):  # noqa: ASYNC240  one check of a local directory
+        gone = f"The working directory {state.workdir} no longer exists. Restore it and retry."
+        raise Refused("agent_unavailable", gone)
     driver = DRIVERS[facts.driver_name(state, agent)]
     order = orders.start(turn.native_session_id if turn is not None and turn.context == "resumed" else None)
-    attachment = _joined(facts, launcher, journal, agent) or _alone(facts, launcher, journal, agent)
-    launch_id = attachment.launch_id
+    link = _joined(facts, launcher, journal, agent) or _alone(facts, launcher, journal, agent)
+    launch_id = link.launch_id
     first: list[Order] = [order]
-    told = None
+    shortened = None
     try:
         if turn is not None:
-            attachment.prompt_mark = (turn.turn, -1)
-            prompt = await orders.prompt()
-            first.append(prompt)
-            told = prompt.told
-        observations, lines = attachment.perform(first)
+            link.input_mark = (turn.turn, -1)
+            turn_input = await orders.turn_input()
+            first.append(turn_input)
+            shortened = turn_input.shortened
+        observations, lines = link.perform(first)
     except BaseException:
-        launcher.leave(attachment)
+        launcher.leave(link)
         raise
     known = facts.agents.facts(agent, state.workdir)
     record = cmd.PrepareLaunch(
@@ -168,6 +171,6 @@ async def plan_start(facts: Facts, launcher: Launcher, journal: Journal, orders:
         native_session_id=order.native_session_id,
         workdir_id=known.workdir_id,
         fingerprint=known.fingerprint,
-        told=told,
+        shortened=shortened,
     )
-    return Start(attachment, record, driver.command(program.argv, order, launch_id), lines, observations)
+    return Start(link, record, driver.command(program.argv, order, launch_id), lines, observations)

@@ -1,7 +1,7 @@
-"""Setting a session's model, mode or another option: it is asked for, and the agent's own answer is waited for.
+"""Sets a session's model, mode or another option: sends the request to the agent and waits for its answer.
 
-Above: the verb `configure`. Below: the log, in which the wish and the answer are both events; the runners, which start
-an agent that has never said what it offers. A session without a process keeps the wish until its agent starts.
+Above: the verb `configure`. Below: the log, in which request and answer are events; the runners, which start an agent
+whose options are not known yet. If a session has no process, the value is stored and applied when its agent starts.
 """
 
 import asyncio
@@ -29,11 +29,12 @@ LOOKED_AT = ("config", "system", "agent_attached", "agent_detached")
 class Configuring:
     def __init__(self, sessions: "Sessions") -> None:
         self._sessions = sessions
-        # One after the other in each session: an agent answers in order, and does not say to what.
+        # One request at a time per session: agents answer in order, and an answer doesn't name its request.
         self._setting: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def set(self, session_id: str, config_id: str, value: Any) -> dict[str, Any]:
-        """The value that is in force then, and whether the agent has it already. Refused, if the agent refuses."""
+        """Set an option. Returns the resulting value, and whether it is already applied. Raises Refused if the agent
+        refuses."""
         journal = await self._sessions.log.open(session_id)
         async with self._setting.setdefault(session_id, asyncio.Lock()):
             await self._introduce(journal)
@@ -46,8 +47,8 @@ class Configuring:
             except TimeoutError:
                 raise Refused(
                     "unavailable",
-                    f"The agent has not answered within {ANSWER_S:g} s. It was asked for {config_id} = {value!r}, and "
-                    "the session shows that once it is so.",
+                    f"The agent has not answered within {ANSWER_S:g} s. The request for {config_id} = {value!r} is "
+                    "still open; the session shows the new value once the agent applies it.",
                 ) from None
         return {
             "status": "ok",
@@ -58,19 +59,18 @@ class Configuring:
         }
 
     async def _introduce(self, journal: Journal) -> None:
-        """An agent that has said nothing yet of what it offers is started first, if it can be kept."""
+        """Start an agent whose options are not known yet, unless it uses one process per turn."""
         state, facts = journal.state, self._sessions.facts
         if not _is_unknown(state) or DRIVERS[facts.driver_name(state, state.agent)].process_per_turn:
             return
         await self._sessions.agents.ready(state.agent)
         is_elsewhere = not await self._sessions.runners.prewarm_anywhere(journal)
         if not await warmed_up(journal, facts.settings.start_timeout_s, elsewhere=is_elsewhere):
-            reason = journal.state.error or "It ended before its session was open."
+            reason = journal.state.error or "It exited before it opened its session."
             raise Refused("agent_unavailable", f"Agent {state.agent!r} could not be started. {reason}")
 
     async def _answer(self, journal: Journal, after: int, config_id: str, value: Any) -> tuple[bool, Any]:
-        """What the agent says to the wish, which is an event after this position: whether it has the value, and which
-        one it has."""
+        """The agent's answer to the request, which is an event after this position: (whether it is applied, value)."""
         position, asked, reason = after, False, ""
         names = _names(journal.state.config_options, config_id)
         while True:
@@ -88,20 +88,20 @@ class Configuring:
                 elif isinstance(event, ev.System) and event.code == "config_refused":
                     reason = event.message
                 elif isinstance(event, ev.Config) and event.refused and event.config_id in names:
-                    raise Refused("invalid", f"The agent refused it: {reason or 'it gave no reason'}.")
+                    raise Refused("invalid", f"The agent refused it: {reason or 'no reason given'}.")
                 elif isinstance(event, ev.Config) and event.config_id in names:
                     return True, event.value
                 elif isinstance(event, ev.AgentAttached) and _has(event, names, value):
                     return True, value
             if journal.state.attached is None:
-                # Nobody is there to answer: the agent gets the value when it starts.
+                # There is no process to answer. The agent gets the value when it starts.
                 return False, value
             await until(journal, _is_past(journal, position))
 
 
 def _is_unknown(state: Session) -> bool:
-    """Nothing is known of what the agent offers, and its first process would not be in the way of an older session of
-    its own."""
+    """Whether the agent's options are unknown and it has no native session yet, with which a new process could
+    interfere."""
     said = (state.models, state.modes, state.config_options) != (None, None, None)
     return not said and state.phase == "idle" and not state.bindings
 
@@ -111,7 +111,7 @@ def _is_past(journal: Journal, position: int) -> Callable[[], bool]:
 
 
 def _names(options: list[dict[str, Any]] | None, config_id: str) -> set[str]:
-    """What the agent may call an option in its answer: people ask for "model" also where its id is another."""
+    """The ids that the agent may use for an option in its answer: "model" can have another id."""
     return {config_id, *(str(option.get("id")) for option in options or [] if option.get("category") == config_id)}
 
 

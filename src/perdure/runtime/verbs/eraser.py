@@ -1,12 +1,12 @@
-"""Erasing: everything of a session, in the store and in the data directory, even if the server dies half-way.
+"""Erases all data of a session, in the store and in the data directory, even if the server crashes in between.
 
-Above: the verbs (sessions.py) erase; server.py starts and stops it. Below: the store, workspaces, attachments, the
-quarantine, and the files in which the rehearsal agent remembers. What is to be erased is written down first, so that
-the next server completes it. Rows go in small steps, so that others need not wait. What they leave behind in the
-database's files goes a little later, for many sessions at once: see `scrub` of the store.
+Above: the verbs (sessions.py), which erase; server.py, which starts and stops it. Below: the store, workspaces,
+attachments, the quarantine, and the rehearsal agent's memory files. An erase is recorded first, so that the next server
+can complete it. Rows are deleted in small steps, so that other writers don't have to wait. Traces in the database files
+are removed later, for many sessions at the same time: see `scrub` of the store.
 
-Other nodes may have files of the session too. Each of them, and each that has ever owned it, gets a tombstone: it
-removes its files when it reads that, now or when it returns.
+Other nodes may have files of the session too. Every living node, and every node that ever owned the session, gets a
+tombstone. It deletes its files when it reads the tombstone, now or after its next start.
 """
 
 import asyncio
@@ -29,46 +29,46 @@ from perdure.runtime.log.reading import batches
 from perdure.runtime.running.launcher import Launcher
 from perdure.runtime.running.retiring import RETIRE_EXTRA_S
 from perdure.runtime.running.runners import Runners
-from perdure.runtime.verbs.enclosures import Enclosures
+from perdure.runtime.verbs.attachments import Attachments
 from perdure.runtime.verbs.workspaces import Workspaces
 
 logger = logging.getLogger(__name__)
 
 END_GRACE_S = 0.5
 SETTLE_S = 3.0
-"""After the last erase: those that come at once are scrubbed at once."""
+"""How long to wait after the last erase before scrubbing, to scrub for several erases together."""
 SETTLE_MOST_S = 30.0
-"""After the first one, however many come."""
+"""The same after the first erase, however many follow."""
 QUIET_MOST_S = 600.0
-"""How long the part that holds up commits waits for a moment at which no turn runs."""
+"""How long the part of the scrub that blocks commits waits for a moment without running turns."""
 QUIET_LOOK_S = 0.5
 LOOK_S = 0.02
 ELSEWHERE_LOOK_S = 0.2
 RETRY_S = 20.0
 SCRUB_RETRY_S = 300.0
-"""After a failure, which may last: a disk without room, a damaged file."""
-HALF_ERASED = "The disk is full. Make room: the session is half erased, and the rest is erased as soon as possible."
+"""After a failure that may last, such as a full disk or a damaged file."""
+HALF_ERASED = "The disk is full, and the session is half erased. Free some space; the erase then completes."
 RETRY_AFTER_S = 1
 ERASING = "erasing"
 ENDING = "ending"
-"""Launches that have to end because an erased session has left something in their files, whoever else they serve."""
+"""Shared launches that must end, because their files contain data of an erased session."""
 LAUNCHED = "agent_launched"
-# Where the rehearsal agent keeps a session, by its two dialects.
+# Where the rehearsal agent stores a session, for each of its two protocols.
 _REMEMBERED = ("{}.ndjson", "claude/*/{}.ndjson")
 _NATIVE = re.compile(r"[0-9A-Za-z-]{1,100}")
 
 
 class Note(Struct, frozen=True):
-    """What has to be known to complete an erase when the session's rows are gone."""
+    """The facts needed to complete an erase after the session's rows are gone."""
 
     workdir: str
     natives: list[str] = []
     launches: list[str] = []
-    """Of this session alone: of a damaged one nobody has ended them."""
+    """Launches of this session only. If the session is damaged, they may still be running."""
     shared: list[str] = []
-    """Those in which it was and in which others still are."""
+    """Launches that it shared, and that other sessions still use."""
     nodes: list[str] = []
-    """Other nodes, which may have files of it."""
+    """Nodes that may have files of it."""
 
 
 class Eraser:
@@ -77,7 +77,7 @@ class Eraser:
         log: Log,
         runners: Runners,
         launcher: Launcher,
-        enclosures: Enclosures,
+        attachments: Attachments,
         workspaces: Workspaces,
         data: Path,
     ) -> None:
@@ -85,7 +85,7 @@ class Eraser:
         self._store = log.store
         self._runners = runners
         self._launcher = launcher
-        self._enclosures = enclosures
+        self._attachments = attachments
         self._workspaces = workspaces
         self._rehearsal = data / "rehearsal"
         self._first_at: float | None = None
@@ -94,7 +94,7 @@ class Eraser:
         self._task: asyncio.Task[None] | None = None
 
     async def complete(self) -> None:
-        """Erase what was left half-erased: at the start, by an earlier server; later, because the disk was full."""
+        """Complete unfinished erases: at startup those of an earlier server, later those that failed on a full disk."""
         await self._recall_ending()
         await self.read_tombstones()
         for session_id, body in (await self._store.documents(ERASING)).items():
@@ -104,15 +104,15 @@ class Eraser:
                 note = msgspec.json.decode(body, type=Note)
             except UNREADABLE:
                 note = Note(str(self._workspaces.of(session_id)), [])
-            logger.info("completing the erasure of session %s", session_id)
+            logger.info("completing the erase of session %s", session_id)
             try:
                 await self._carry_out(session_id, note)
             except StoreDamaged as error:
-                # To try again is of no use before a repair, and keeps neither the others nor the server from going on.
+                # A retry can't succeed before a repair. Continue with the other sessions.
                 self._log.quarantine.add("session", session_id, session_id, f"it can't be erased: {error}")
 
     async def read_tombstones(self) -> None:
-        """Remove the files of sessions that other nodes have erased."""
+        """Delete the files of sessions that other nodes have erased."""
         if self._log.shared is None:
             return
         kind = self._tombstones(self._launcher.node_id)
@@ -129,7 +129,7 @@ class Eraser:
             await self._store.put_document(kind, session_id, None)
 
     async def _note_tombstones(self) -> None:
-        """Other nodes have erased sessions. Removing their files may take long, and requests wait for this."""
+        """Other nodes have erased sessions. Remove the files in the background, because requests wait for this call."""
         self._due.set()
 
     @staticmethod
@@ -145,12 +145,12 @@ class Eraser:
         if self._log.shared is None:
             return []
         former = await self._log.shared.former_nodes(session_id)
-        known = {node.node for node in await self._store.nodes()}  # not those that were removed
-        # Also this one: another may have to complete it.
+        known = {node.node for node in await self._store.nodes()}  # without removed nodes
+        # Including this node: another one may have to complete the erase.
         return sorted({*(known & {*former}), *self._log.living, self._launcher.node_id})
 
     async def _wait_for_owner(self, session_id: str) -> None:
-        """Another node runs its agent: it sees that the session has ended, and ends it."""
+        """Wait until another node that runs the session's agent has ended it."""
         settings = self._launcher.settings
         grace_s = settings.abort_grace_s + settings.eof_grace_s + settings.term_grace_s + RETIRE_EXTRA_S
         with contextlib.suppress(TimeoutError):
@@ -168,7 +168,7 @@ class Eraser:
         self._task = asyncio.create_task(self._run(), name="eraser")
 
     async def check_free(self, session_id: str) -> None:
-        """Refuse an id while its last session is not wholly erased: what is left to do would erase the new one too."""
+        """Refuse an id while its old session is being erased: completing the erase would erase the new session too."""
         tombstones = [self._tombstones(node) for node in self._log.living]
         is_left = any([await self._store.document(kind, session_id) is not None for kind in tombstones])
         if is_left or session_id in self._log.erased.under_way or session_id in await self._store.documents(ERASING):
@@ -179,7 +179,7 @@ class Eraser:
             )
 
     async def erase(self, session_id: str, workdir: str) -> None:
-        """Once this has been written down it happens, now or at the next start. Its process must be gone."""
+        """Erase a session whose process is gone. Once recorded, the erase completes now or after the next start."""
         await self._wait_for_owner(session_id)
         launches = await self._launches(session_id)
         note = Note(workdir, await self._store.natives(session_id), *launches, await self._nodes(session_id))
@@ -190,10 +190,10 @@ class Eraser:
         except StoreFull as error:
             raise Refused("unavailable", HALF_ERASED) from error
         except StoreBusy as error:
-            words = "The session is half erased, and the rest is erased as soon as the disk takes it."
+            words = "Too many writes are waiting, so the session is only half erased. The erase completes on its own."
             raise Refused("unavailable", words, retry_after_s=RETRY_AFTER_S) from error
         finally:
-            # Done or not: what could not be done now is tried again with the cleaning up.
+            # In any case: this also retries an erase that failed.
             self._due.set()
 
     async def _carry_out(self, session_id: str, note: Note) -> None:
@@ -216,8 +216,8 @@ class Eraser:
         self._last_at = now
 
     async def _launches(self, session_id: str) -> tuple[list[str], list[str]]:
-        """The launches that are its own, and those in which others are too. A process that several share keeps what it
-        was told by a session that has left it, so the log is asked for all in which this one ever was."""
+        """(own, shared): the launches of this session only, and those with other sessions. A shared process keeps the
+        data of a session that has left it, so read from the log all launches that the session ever used."""
         rows = await self._store.launches()
         own = {row.launch_id for row in rows if row.session_id == session_id}
         others = {row.launch_id for row in rows if row.session_id != session_id}
@@ -232,13 +232,13 @@ class Eraser:
                 events = [ev.decode(row.body) for row in batch if row.type == LAUNCHED]
                 found |= {event.launch_id for event in events if isinstance(event, ev.AgentLaunched)}
         except (StoreDamaged, *UNREADABLE) as error:
-            logger.warning("which processes session %s has used can't be read: %s", session_id, error)
+            logger.warning("could not read which launches session %s has used; erasing the rest: %s", session_id, error)
         return found
 
-    # A process that serves others too --------------------------------------------------------------------------------
+    # Shared processes ------------------------------------------------------------------------------------------------
 
     async def _end_shared(self, note: Note) -> None:
-        """Have it ended as soon as it can be: its files hold what was said. Written down, for the next server."""
+        """Mark shared launches to be ended soon, because their files contain the conversation. Survives a restart."""
         for launch_id in note.shared:
             await self._store.put_document(ENDING, launch_id, b"true")
             self._launcher.sharing.ending.add(launch_id)
@@ -257,7 +257,7 @@ class Eraser:
                 self._launcher.sharing.ending.discard(launch_id)
 
     async def _wait_for_shared(self, launch_ids: Sequence[str]) -> None:
-        """Until these are gone, unless another session works there: then the clocks have them end after its turn."""
+        """Wait until these are gone, unless another session is active in one: then it is ended after that turn."""
         settings = self._launcher.settings
         with contextlib.suppress(StoreError, TimeoutError):
             async with asyncio.timeout(settings.eof_grace_s + settings.term_grace_s + RETIRE_EXTRA_S):
@@ -270,8 +270,8 @@ class Eraser:
         return any((self._launcher.folder / launch_id).exists() for launch_id in launch_ids)
 
     def _are_busy(self, launch_ids: Sequence[str]) -> bool:
-        """Whether a session needs one of these."""
-        inside = [one for one in self._runners if one.attachment and one.attachment.launch_id in launch_ids]
+        """Whether a session is active in one of these."""
+        inside = [one for one in self._runners if one.link and one.link.launch_id in launch_ids]
         states = [runner.journal.state for runner in inside]
         return any(state.attached is not None and not can_be_suspended(state) for state in states)
 
@@ -287,35 +287,35 @@ class Eraser:
                     await launch.forget()
 
     def _remove_files(self, session_id: str, note: Note) -> set[str]:
-        """Which launches that were set aside are gone with it."""
-        self._enclosures.erase(session_id)
+        """Delete the session's files. Returns the quarantined launches that were deleted with them."""
+        self._attachments.erase(session_id)
         removed = self._log.quarantine.erase(session_id, note.shared)
         for native in note.natives:
-            # Of other agents nothing lies there: what they keep is their own.
+            # Only the rehearsal agent's files; other agents manage their own.
             if _NATIVE.fullmatch(native):
                 for pattern in _REMEMBERED:
                     for path in self._rehearsal.glob(pattern.format(native)):
                         _remove(path)
         return removed
 
-    # What is left in the database's files ----------------------------------------------------------------------------
+    # Traces in the database files ------------------------------------------------------------------------------------
 
     async def stop(self) -> None:
-        """Nothing that was erased stays behind, if that can be done now; else the next server does it."""
-        await self.let_go()
+        """Stop, and scrub the database files. If that fails, the next server does it."""
+        await self.cancel()
         if self._log.shared is None:
-            # With several nodes it may take long, and another one does it.
+            # With several nodes, scrubbing may take long, and another node does it.
             with contextlib.suppress(StoreError):
                 await self._store.scrub(whole=True)
 
-    async def let_go(self) -> None:
+    async def cancel(self) -> None:
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
 
     async def _run(self) -> None:
-        """First what holds up nobody, soon; the rest when no turn runs, or after having waited for that."""
-        self._due.set()  # what an earlier server has erased may still be there
+        """Run the non-blocking part of the scrub soon, and the rest when no turn runs or after QUIET_MOST_S."""
+        self._due.set()  # an earlier server may have left something to scrub
         waiting_since: float | None = None
         while True:
             if waiting_since is None:
@@ -324,7 +324,7 @@ class Eraser:
                 await self._settled()
                 self._due.clear()
                 self._first_at = None
-                while not await self._completed():  # noqa: ASYNC110  a disk tells nobody when it has room
+                while not await self._completed():  # noqa: ASYNC110  nothing reports that a disk has space again
                     await asyncio.sleep(RETRY_S)
                 await self._scrub(whole=False)
                 waiting_since = waiting_since or self._log.steady()
@@ -339,10 +339,10 @@ class Eraser:
         try:
             await self.complete()
         except StoreError as error:
-            logger.warning("a session is only half erased; this is tried again: %s", error)
+            logger.warning("could not complete the erase of a session; retrying: %s", error)
             return False
         except Exception:
-            logger.exception("a session is only half erased; this is tried again")
+            logger.exception("could not complete the erase of a session; retrying")
             return False
         return True
 
@@ -355,11 +355,11 @@ class Eraser:
             await asyncio.sleep(ready_at - now)
 
     async def _scrub(self, *, whole: bool) -> float:
-        """After how long to try again; 0 if all is done."""
+        """Scrub. Returns the time until the next attempt; 0 if everything is done."""
         try:
             return 0.0 if await self._store.scrub(whole=whole) else RETRY_S
         except StoreError as error:
-            logger.warning("what was erased is still in the database's files; this is tried again: %s", error)
+            logger.warning("could not remove erased data from the database files; retrying: %s", error)
             return SCRUB_RETRY_S
 
     def _is_quiet(self) -> bool:
@@ -367,7 +367,7 @@ class Eraser:
 
 
 def _remove(path: Path) -> None:
-    """And its folder, if that was the last one of a working directory."""
+    """Delete a file, and its folder if that leaves it empty."""
     with contextlib.suppress(OSError):
         path.unlink()
         path.parent.rmdir()

@@ -1,7 +1,7 @@
-"""The filters of a list of sessions: whether they can match anything, and written as sessions are kept. Reads no store.
+"""Checks and normalises the filters of a session list. Doesn't read the store.
 
-Above: the verb `search`. Below: the store's query. A project, an agent, a label or a parent may be one that is gone, so
-any name is taken; a state or a status that does not exist is a mistake, and an empty list would hide it.
+Above: the verb `search`. Below: the store's query. A project, agent, label or parent may have been removed since, so
+any name is accepted. An unknown state or status is an error, because an empty list would hide the mistake.
 """
 
 import os
@@ -16,7 +16,7 @@ STATUSES = ("running", "completed", "stopped", "timed-out", "failed")
 
 
 def checked(query: Query) -> Query:
-    """The same query, with its working directory as sessions have it."""
+    """The query with its working directory resolved, as in stored sessions. Raises Refused if a filter is invalid."""
     check_choice("state", query.state, STATES)
     check_choice("status", query.status, STATUSES)
     if query.workdir is None:

@@ -1,8 +1,8 @@
-"""Taking a session in that was kept elsewhere: its finished turns become a session of this server.
+"""Imports a session from another system: its finished turns become a session of this server.
 
-Above: surfaces, through the sessions. Below: the log; core/imported.py says what can be taken. It is one commit: all of
-a session is taken, or nothing, and a second time it is there already. No process of it runs here and no native session
-is known, so its next turn is told the transcript.
+Above: surfaces, through the sessions. Below: the log; core/imported.py, which has the rules. An import is one commit:
+the whole session or nothing. Importing it a second time fails with a conflict. The session has no process and no native
+session here, so its next turn gets the transcript.
 """
 
 import asyncio
@@ -31,8 +31,8 @@ from perdure.core.imported import (
     time_of,
     too_many_values,
 )
-from perdure.core.misfits import what_is_wrong
 from perdure.core.session import create
+from perdure.core.validation import what_is_wrong
 from perdure.runtime.running.recovery import BETWEEN_TURNS, WHILE_RUNNING
 
 if TYPE_CHECKING:
@@ -40,12 +40,12 @@ if TYPE_CHECKING:
 
 
 class Import(msgspec.Struct, frozen=True, kw_only=True):
-    """A session from elsewhere. `state` is the one that it was left in."""
+    """A session from another system. `state` is its last state there."""
 
     id: str
     created_at: str
     events: msgspec.Raw
-    """A list of objects, read one by one: there may be very many."""
+    """A list of objects. Decoded one by one, as there can be very many."""
     project: str | None = None
     workdir: str | None = None
     agent: str | None = None
@@ -59,7 +59,7 @@ class Import(msgspec.Struct, frozen=True, kw_only=True):
     labels: tuple[str, ...] = ()
     archived: bool = False
     parent: str | None = None
-    """Kept as it is: it may be taken in later, or never."""
+    """Stored unchanged and unchecked: the parent may be imported later, or never."""
     status: Literal["running", "completed", "stopped", "timed-out", "failed"] = "running"
     state: Literal["accepted", "processing", "idle", "ended"] = "idle"
     ended_at: str | None = None
@@ -76,14 +76,14 @@ class Imports:
         if given.parent is not None:
             check_id(given.parent, "parent")
         exists = await sessions.exists(given.id)
-        # Asked second: once the rows are gone, what is left of an erase is still written down. And "already" would be
-        # wrong for a session that is about to go.
+        # Check this second: an erase is still recorded when its rows are gone. And for a session that is being erased,
+        # "already exists" would be misleading.
         await sessions.eraser.check_free(given.id)
         if exists:
-            raise Refused("conflict", f"There is a session {given.id} already.")
+            raise Refused("conflict", f"Session {given.id} already exists.")
         created_at = time_of(given.created_at, "created_at")
         project, folder, agent = self._place(given)
-        # In a thread: it may be long, and others go on meanwhile.
+        # In a thread, because a long history would block the event loop.
         turns = await asyncio.to_thread(_read, given.events, agent)
         workdir = sessions.workspaces.path(folder, given.id)
         command = cmd.CreateSession(
@@ -106,39 +106,39 @@ class Imports:
         kept: list[dict[str, Any]] = []
         try:
             await asyncio.to_thread(self._keep_files, given.id, turns, kept)
-            await sessions.enclosures.upload(given.id, kept)
+            await sessions.attachments.upload(given.id, kept)
             decision = create(command, world)
             await asyncio.to_thread(_take_all, decision, turns)
             self._settle(decision, given)
             made = folder is None and sessions.workspaces.make(given.id)
             await sessions.log.create(decision)
         except Exception as error:
-            # Not if it is cancelled: then the commit goes on without us. Nor where nobody knows whether it was kept.
+            # Clean up, but not after a cancellation, as the commit continues then, nor if the outcome is unknown.
             if not isinstance(error, StoreError) or isinstance(error, NOTHING_KEPT):
-                await sessions.enclosures.withdraw(given.id, tuple(kept))
+                await sessions.attachments.withdraw(given.id, tuple(kept))
                 if made:
                     sessions.workspaces.take_back(given.id, error)
             if isinstance(error, StoreFull):
-                raise Refused("unavailable", "The disk is full. Make room and try again; nothing was kept.") from error
+                what = "The disk is full. Free some space and try again; nothing was saved."
+                raise Refused("unavailable", what) from error
             raise
         return await sessions.get(given.id)
 
     def _keep_files(self, session_id: str, turns: list[ev.Event], kept: list[dict[str, Any]]) -> None:
-        """Files that come with its messages; what is only named is still only named."""
+        """Store the files in its messages. Attachments that are only a path or a URL stay so."""
         for event in turns:
             if isinstance(event, ev.UserMessage) and event.attachments:
-                event.attachments = list(self._sessions.enclosures.write(session_id, tuple(event.attachments)))
+                event.attachments = list(self._sessions.attachments.write(session_id, tuple(event.attachments)))
                 kept += event.attachments
 
     def _place(self, given: Import) -> tuple[str | None, str | None, str]:
-        """Its project, directory and agent here. A directory of another machine may not be here: then it gets its
-        own."""
+        """Its project, directory and agent on this server. If its directory doesn't exist here, it gets a workspace."""
         workdir = given.workdir if given.project is None else None
         usable = workdir if workdir and os.path.isabs(workdir) and os.path.isdir(workdir) else None
         return self._sessions.place(given.project, usable, given.agent)
 
     def _settle(self, decision: Decision, given: Import) -> None:
-        """What is known of it besides its turns, and the state that it has here: nothing of it runs."""
+        """Add the title, summary and other facts, and the state that it has here, where no process of it runs."""
         state = decision.state
         at = state.last_active_at
         first = next((event for event in decision.events if isinstance(event, ev.UserMessage)), None)
@@ -167,7 +167,7 @@ def _read(events: msgspec.Raw, agent: str) -> list[ev.Event]:
     if not array.startswith(b"["):
         raise Refused("invalid", "events must be a list of objects.")
     for number, raw in _checked(array):
-        # Before anything is made of them; and the first one says whether they are events at all.
+        # Check the sizes of all entries before decoding them, and that the first one is an event at all.
         check_count(number)
         if number == 1:
             event_of(_entry(raw, number), number)

@@ -1,7 +1,7 @@
 """The verbs for scheduled jobs: add, show, change, pause, resume, run, remove.
 
-Above: surfaces. Below: the ledger, which stores; the sessions' verbs say whether an agent, project or directory exists.
-What can't work is refused here with a sentence. What stops working later is in the job's history.
+Above: surfaces. Below: the ledger, which stores jobs; the sessions' verbs, which check agents, projects and
+directories. A job that can't work is refused here. If it stops working later, its history of runs shows why.
 """
 
 import contextlib
@@ -50,14 +50,14 @@ class Jobs:
         self._ledger = ledger
         self._sessions = sessions
 
-    # Making and changing --------------------------------------------------------------------------------------------
+    # Creating and changing ------------------------------------------------------------------------------------------
 
     async def create(self, given: dict[str, Any]) -> dict[str, Any]:
         now_ms = self._ledger.now_ms()
         spec = await self._checked(msgspec.convert({"time_zone": local_zone(), **given}, JobSpec))
         _refuse_never(schedule_of(spec, now_ms), now_ms)
         if len(known := await self._ledger.all()) >= MAX_JOBS:
-            raise Refused("conflict", f"There are {MAX_JOBS:,} jobs already. Remove one first.")
+            raise Refused("conflict", f"There are already {MAX_JOBS:,} jobs. Remove one first.")
         base = re.sub(r"[^a-z0-9]+", "-", spec.name.lower()).strip("-")[:60] or "job"
         taken, number = {*RESERVED, *(job.id for job in known)}, 1
         while True:
@@ -69,11 +69,11 @@ class Jobs:
             try:
                 await self._ledger.add(planned(job, schedule_of(spec, now_ms)))
             except Conflict:
-                continue  # somebody else has just added one of this name
+                continue  # another request has just added one with this id
             return await self.get(job_id)
 
     async def change(self, job_id: str, changes: dict[str, Any]) -> dict[str, Any]:
-        """Fields that are left out stay; None restores the default."""
+        """Change these fields; None restores a field's default."""
         for one, other in (("cron", "every_s"), ("every_s", "cron")):
             if changes.get(one) is not None:
                 changes = {other: None, **changes}
@@ -99,7 +99,7 @@ class Jobs:
         return await self.get(job_id)
 
     async def remove(self, job_id: str) -> None:
-        """Keeps its sessions and lets a started run continue."""
+        """Remove a job. Its sessions stay, and a run that has started continues."""
         if await self._ledger.exists(job_id):
             await self._ledger.remove(job_id)
         else:
@@ -134,7 +134,7 @@ class Jobs:
                 return None
             decided, run = run_now(facts.job, facts.schedule, facts.opened, facts.last, facts.now_ms, key)
             if run.outcome == "skipped":
-                raise Refused("conflict", f"{run.detail} Try again when it has, or set overlap to interrupt.")
+                raise Refused("conflict", f"{run.detail} Try again when it has ended, or set overlap to interrupt.")
             begun[:] = [run]
             return decided
 
@@ -150,11 +150,11 @@ class Jobs:
         return await self._public(await self._ledger.load(job_id))
 
     async def runs(self, job_id: str, limit: int, cursor: str | None) -> tuple[list[dict[str, Any]], str | None]:
-        """The newest first."""
+        """A job's runs, newest first, and the cursor for older ones."""
         await self._ledger.load(job_id)
         due_ms, _, run_id = (cursor or "").partition(".")
         if cursor is not None and not (due_ms.isascii() and due_ms.isdigit() and len(due_ms) <= 15):
-            raise Refused("invalid", "cursor must be the next_cursor of the page before.", fields=["cursor"])
+            raise Refused("invalid", "cursor must be the next_cursor of the previous page.", fields=["cursor"])
         found = await self._ledger.runs(job_id, limit + 1, None if cursor is None else (int(due_ms), run_id))
         last = found[limit - 1] if len(found) > limit else None
         return [public_run(run) for run in found[:limit]], None if last is None else f"{last.due_ms}.{last.id}"
@@ -180,7 +180,7 @@ class Jobs:
         next_runs: list[str] = []
         if job.state == "active":
             left = SHOWN_RUNS if job.spec.max_runs is None else job.spec.max_runs - job.scheduled_count
-            with contextlib.suppress(Refused):  # its time zone is gone; it pauses itself when it is due
+            with contextlib.suppress(Refused):  # its time zone no longer exists; the job pauses when it is due
                 next_runs = _shown(schedule_of(job.spec, job.created_ms), job.after_ms, min(SHOWN_RUNS, left))
         return {
             "id": job.id,
@@ -209,7 +209,7 @@ class Jobs:
         limit = self._sessions.facts.settings.max_message_bytes
         self._sessions.check_size(Outgoing(text=spec.message))
         if longest_chars(spec) > limit:
-            what = f"With its words filled in, the message can get larger than max_message_bytes ({limit}). Shorten it."
+            what = f"With its placeholders filled in, the message can exceed max_message_bytes ({limit}). Shorten it."
             raise Refused("too_large", what, fields=["message"])
         if spec.project is not None:
             with _about("project"):
@@ -222,10 +222,10 @@ class Jobs:
             self._sessions.workspaces.path(workdir, "new")
             return spec
         if given := [name for name in OF_A_NEW_SESSION if getattr(spec, name)]:
-            what = f"{given[0]} is for new sessions: leave it out, or set session to new."
+            what = f"{given[0]} is for new sessions only. Leave it out, or set session to new."
             raise Refused("invalid", what, fields=[given[0]])
         if not await self._sessions.exists(spec.session):
-            what = f"There is no session {spec.session!r}. Give the id of one, or new, or same."
+            what = f"There is no session {spec.session!r}. Give the id of a session, or new, or same."
             raise Refused("invalid", what, fields=["session"])
         return spec
 

@@ -1,7 +1,7 @@
-"""Files below a working directory that fit a few letters, to complete what a person types. It reads names, never files.
+"""Finds files in a working directory by part of their path, for completion. Reads names, never contents.
 
-Above: the verb `files` of the sessions. Below: the file system. A directory may hold millions of files, so the walk has
-a bound, and what nobody wants to name by hand (hidden folders, installed packages) is left out.
+Above: the verb `files` of the sessions. Below: the file system. A directory can have millions of files, so the walk is
+bounded, and skips hidden folders and installed packages.
 """
 
 import os
@@ -12,7 +12,7 @@ SKIPPED = {"node_modules", "__pycache__", "target", "dist", "venv"}
 
 
 def files(root: str, wanted: str, limit: int) -> list[str]:
-    """Paths relative to `root` that hold the letters; names that begin with them first, then the shorter ones."""
+    """Paths relative to `root` that contain `wanted`; names that start with it come first, then shorter paths."""
     lower = wanted.lower()
     found: list[str] = []
     left = WALKED_ENTRIES
@@ -31,7 +31,7 @@ def files(root: str, wanted: str, limit: int) -> list[str]:
 
 
 def _is_text(path: str) -> bool:
-    """Whether the name can be written as JSON: one that is not UTF-8 can't."""
+    """Whether the path can be encoded as JSON: one that is not UTF-8 can't."""
     try:
         path.encode("utf-8")
     except UnicodeEncodeError:

@@ -1,8 +1,8 @@
-"""The verbs for nodes: list, drain, resume, remove, and move sessions from one to another.
+"""The verbs for nodes: list, drain, resume, remove, and move sessions from one node to another.
 
-Above: surfaces. Below: the store's table of nodes, and what this server has seen of the others' heartbeats. All of them
-are a person's decisions: what nodes do without being asked (heartbeats, takeovers) is in runtime/running/node.py. A
-server on SQLite is the only node: it can be listed, and nothing else.
+Above: surfaces. Below: the store's table of nodes, and the heartbeats of other nodes as this server sees them. These
+are actions that a person asks for; automatic ones (heartbeats, takeovers) are in runtime/running/node.py. A server on
+SQLite is the only node: it can only be listed.
 """
 
 import asyncio
@@ -29,33 +29,32 @@ T = TypeVar("T")
 State = Literal["alive", "silent", "draining", "dead"]
 
 SILENT_AFTER_S = 30.0
-"""For a node that does not say its own `takeover_after_s`."""
+"""For a node that doesn't publish its own `takeover_after_s`."""
 STORE_SILENT_S = 12.0
-"""After this long without an answer of the store, requests should go elsewhere. Two heartbeats and a bit."""
+"""After this long without an answer from the store, requests should go to other nodes. Longer than two heartbeats."""
 LIST_PAGE = 500
 MOVE_ATTEMPTS = 5
-"""How often a move is tried while others write to the session."""
+"""How many times to try a move while others write to the session."""
 MOVES_AT_ONCE = 8
 DETACH_S = 15.0
 DETACH_LOOK_S = 0.1
-"""How long the owner may take to end an idle agent before its session moves, and how often that is looked at."""
-ONLY_NODE = (
-    "This server is the only node: it keeps everything in SQLite. Several nodes need PostgreSQL; see docs/nodes.md."
-)
+"""How long to wait for the owner to end an idle agent before its session moves, and how often to check."""
+ONLY_NODE = "This server is the only node, because it uses SQLite. Several nodes need PostgreSQL; see docs/nodes.md."
 
 
 class Heartbeats(Protocol):
-    """What this server has seen of the other nodes."""
+    """The other nodes' heartbeats as this server sees them."""
 
     def unchanged_s(self, node_id: str, row: Node | None = None) -> float | None:
-        """How long a node's heartbeat is unchanged; None if this server never saw one. `row`: what was just read."""
+        """How long a node's heartbeat has not changed; None if this server never saw one. `row`: its row, if just
+        read."""
         ...
 
     def name_of(self, node_id: str) -> str: ...
 
 
 class Unwatched:
-    """Where nobody looks at heartbeats: no node is ever silent."""
+    """For servers that don't watch heartbeats: no node is ever silent."""
 
     def unchanged_s(self, node_id: str, row: Node | None = None) -> float | None:
         return None
@@ -65,7 +64,7 @@ class Unwatched:
 
 
 class Readiness:
-    """Whether a load balancer should send new requests here. `store_silent_s` says since when the store has not
+    """Whether a load balancer should send new requests here. `store_silent_s` returns how long the store has not
     answered."""
 
     def __init__(
@@ -76,18 +75,18 @@ class Readiness:
         self.is_stopping = False
 
     def reason(self) -> str | None:
-        """Why not, in a sentence; None if it should."""
+        """Why this node should get no new requests; None if it should get them."""
         if self.is_stopping:
             return "This server is stopping. Send requests to another node."
         if self._is_draining():
             return "This node is draining. Send requests to another node."
         if self._store_silent_s() > STORE_SILENT_S:
-            return "The store has not answered for a while. The server keeps trying; its log says more."
+            return "The store is not answering. The server keeps retrying; see its log."
         return None
 
 
 class _Known(NamedTuple):
-    """A node's row, and what was read from it."""
+    """A node's row, decoded."""
 
     row: Node
     about: dict[str, Any]
@@ -96,7 +95,7 @@ class _Known(NamedTuple):
 
     @property
     def lives(self) -> bool:
-        """Whether its server may still be writing."""
+        """Whether its server may still write to the store."""
         return self.state in ("alive", "draining")
 
 
@@ -111,17 +110,17 @@ class Nodes:
         """The id of this server's own node."""
         return self._log.node.node if self._log.node is not None else None
 
-    # Looking --------------------------------------------------------------------------------------------------------
+    # Reading --------------------------------------------------------------------------------------------------------
 
     async def all(self) -> list[dict[str, Any]]:
-        """By name; where everything is kept in SQLite, this server alone."""
+        """All nodes, sorted by name; on SQLite only this one."""
         loads = await self._loads()
         return [self._public(known, loads.get(known.row.node, Load(0, 0))) for known in await self._known()]
 
     async def _known(self) -> list[_Known]:
         rows = await self._log.store.nodes()
         if not self._log.store.is_shared:
-            # Rows of other nodes are of a data directory that was copied here.
+            # Rows of other nodes come from a copied data directory.
             rows = [row for row in rows if row.node == self.this]
         found = [self._read(row) for row in rows]
         return sorted(found, key=lambda known: (known.name, known.row.node))
@@ -134,7 +133,7 @@ class Nodes:
         return _Known(row, about, name, self._state(row, about))
 
     def _own(self) -> dict[str, Any]:
-        """What this server knows of itself, if its row does not say it."""
+        """Facts about this server that its row may lack."""
         slots, agents = self._facts.config.slots, self._facts.agents.names()
         return {"version": __version__, "slots": slots, "agents": agents}
 
@@ -189,7 +188,7 @@ class Nodes:
     # Changing -------------------------------------------------------------------------------------------------------
 
     async def drain(self, node: str) -> dict[str, Any]:
-        """Let it start nothing new. What runs there goes on to its end."""
+        """Start nothing new on a node. Running turns continue to their end."""
         return await self._set_draining(node, True)
 
     async def resume(self, node: str) -> dict[str, Any]:
@@ -203,13 +202,13 @@ class Nodes:
         return await self._get(known.row.node)
 
     async def remove(self, node: str) -> dict[str, Any]:
-        """Forget a node that is gone for good. Its sessions have no node then: another one may run them."""
+        """Remove a node that is gone for good. Its sessions then have no owner, and another node can run them."""
         store = self._shared()
         known = _find(await self._known(), node)
         if known.row.node == self.this:
-            raise Refused("conflict", "A node can't remove itself. Stop this server, and remove it at another node.")
+            raise Refused("conflict", "A node can't remove itself. Stop this server and remove it from another node.")
         if known.lives:
-            what = "Stop it first, or drain it and stop it when nothing runs there any more."
+            what = "Stop it first, or drain it and stop it when nothing is running there."
             raise Refused("conflict", f"Node {known.name} is alive. {what}")
         load = (await store.loads()).get(known.row.node, Load(0, 0))
         if not await store.remove_node(known.row.node):
@@ -225,8 +224,8 @@ class Nodes:
     # Moving sessions ------------------------------------------------------------------------------------------------
 
     async def move(self, to: str, *, session_ids: Sequence[str] = (), source: str | None = None) -> dict[str, Any]:
-        """Make a node the owner of these sessions, or of all of another node's that have not ended: which were moved,
-        and which not, and why. If only one is named and can't be moved, that is refused."""
+        """Make a node the owner of these sessions, or of all sessions of another node that have not ended. Returns the
+        moved and the failed ones, with reasons. If a single given session can't be moved, raises Refused instead."""
         self._shared()
         if bool(session_ids) == (source is not None):
             raise Refused("invalid", "Give either session_ids or from.", fields=["session_ids", "from"])
@@ -272,11 +271,11 @@ class Nodes:
                 raise Refused("not_found", f"There is no session {session_id}.")
             state, owner = _restored(session_id, record), record.owner
             if state.phase == "ended":
-                raise Refused("session_ended", f"Session {session_id} has ended: no node needs to run it.")
+                raise Refused("session_ended", f"Session {session_id} has ended and no longer needs a node.")
             if owner is not None and owner.node == target.row.node:
                 return
             if state.working and owner is not None and owner.node in living:
-                what = f"A turn runs on node {living[owner.node]}. Abort it first, or wait for its end."
+                what = f"A turn is running on node {living[owner.node]}. Abort it, or wait until it ends."
                 turn = None if state.turn is None else state.turn.turn
                 raise Refused("turn_active", what, state=state.state, turn=turn)
             if state.attached is not None and not state.working:
@@ -288,7 +287,7 @@ class Nodes:
         raise Refused("conflict", f"Session {session_id} keeps changing. Try again in a moment.")
 
     async def _detach(self, session_id: str, launch_id: str, owner: Owner | None, living: dict[str, str]) -> None:
-        """Let the owner end the session's idle agent, before another node may start one."""
+        """Make the owner end the session's idle agent before another node starts one."""
         journal = await self._log.open(session_id)
         with contextlib.suppress(Refused):
             await journal.record(lambda state: decide(state, cmd.DetachAgent("moved"), self._facts.world(state)))
@@ -300,7 +299,7 @@ class Nodes:
                     await asyncio.sleep(DETACH_LOOK_S)
 
     def _wake(self, session_id: str) -> None:
-        """The owner has changed: the old and the new one should look."""
+        """Wake the old and the new owner after a change of owner."""
         journal = self._log.journals.get(session_id)
         if journal is not None:
             self._log.catch_up_soon(journal)
@@ -317,7 +316,7 @@ def _find(known: list[_Known], given: str) -> _Known:
     """The node with this id, or the only one with this name."""
     found = [each for each in known if each.row.node == given] or [each for each in known if each.name == given]
     if len(found) > 1:
-        what = f"{len(found)} nodes are called {given!r}. Give the id of one; `perdure nodes --json` shows the ids."
+        what = f"{len(found)} nodes have the name {given!r}. Give an id; `perdure nodes --json` shows the ids."
         raise Refused("not_found", what)
     if not found:
         raise _unknown(given)
@@ -331,20 +330,20 @@ def _unknown(given: str) -> Refused:
 def _target(target: _Known) -> _Known:
     if target.state != "alive":
         instead = "Resume it, or choose another one." if target.state == "draining" else "Choose another one."
-        raise Refused("conflict", f"Node {target.name} is {target.state}, so no session can be moved there. {instead}")
+        raise Refused("conflict", f"Node {target.name} is {target.state}, so sessions can't move there. {instead}")
     return target
 
 
 def _source(source: _Known, target: _Known) -> _Known:
     if source.row.node == target.row.node:
-        raise Refused("invalid", "The sessions of this node are there already. Name another one.", fields=["from"])
+        raise Refused("invalid", "from must name another node: these sessions are already there.", fields=["from"])
     if source.state == "alive":
         raise Refused("conflict", f"Node {source.name} is alive. Drain it first, so that nothing new starts there.")
     return source
 
 
 def _restored(session_id: str, record: SessionRecord) -> st.Session:
-    """Its state; one that is damaged is refused, so that the others can be moved."""
+    """The session's state. Raises Refused if it is damaged, so that other sessions can still be moved."""
     try:
         return restored(session_id, record)
     except (StoreDamaged, *UNREADABLE) as error:
@@ -359,7 +358,7 @@ def _decoded(about: bytes) -> dict[str, Any]:
 
 
 def _as(value: Any, kind: Any, otherwise: T) -> T:
-    """A value that another version may have written differently, or not at all."""
+    """The value as this type, or the default: another version may have written something else or nothing."""
     try:
         return cast(T, msgspec.convert(value, kind))
     except msgspec.ValidationError:

@@ -1,7 +1,7 @@
-"""A message on its way: the command that it becomes, what its sender gets back, and the receipt that is kept of that.
+"""A message to send: its command, the response to its sender, and the stored receipt.
 
-Above: the verbs. Below: the machine's decision. Nothing is written here: the log keeps a receipt with the events that
-it is about.
+Above: the verbs. Below: the state machine's decision. Nothing is stored here: the log stores a receipt along with the
+events of its message.
 """
 
 import hashlib
@@ -16,7 +16,7 @@ from perdure.stores.base import Kept, Receipt
 
 
 class Outgoing(msgspec.Struct, frozen=True, kw_only=True):
-    """A message on its way: to a session, or to a new one."""
+    """A message to send to a session, which may be new."""
 
     text: str
     message_id: str | None = None
@@ -28,12 +28,12 @@ class Outgoing(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def digest(self) -> str:
-        """By which the same text is known again."""
+        """Identifies the text, to recognise a repeated send."""
         return hashlib.sha256(self.text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def command_of(message: Outgoing, message_id: str, retry: cmd.Rewind | None = None) -> cmd.Command:
-    """What it asks of its session; with `retry`, in the place of the turns from there on."""
+    """The message's command; with `retry`, it replaces that turn and all after it."""
     if retry is not None:
         return cmd.RetryTurn(
             turn=retry.turn,
@@ -53,8 +53,8 @@ def command_of(message: Outgoing, message_id: str, retry: cmd.Rewind | None = No
     )
 
 
-class Slip(msgspec.Struct):
-    """What a sender gets back, and the receipt that is kept of it. The append gives the number of its event."""
+class PendingReceipt(msgspec.Struct):
+    """The response to a sender and its receipt, before the append assigns the event's sequence number."""
 
     _message: Outgoing
     message_id: str
@@ -62,7 +62,7 @@ class Slip(msgspec.Struct):
     _event: int = 0
 
     def receipt(self, decision: Decision) -> Receipt:
-        """Of the decision that takes the message."""
+        """The receipt for the decision that accepts the message."""
         state, turn = decision.state, decision.state.turn
         is_queued = not (state.busy and turn is not None and turn.message_id == self.message_id)
         self._answer = {
@@ -86,6 +86,6 @@ class Slip(msgspec.Struct):
 
 
 def replayed(receipt: Receipt) -> dict[str, Any]:
-    """What the sender of this message got back the first time."""
+    """The response that the sender of this message got the first time."""
     answer: dict[str, Any] = msgspec.json.decode(receipt.answer)
     return answer if receipt.seq is None else {**answer, "seq": receipt.seq}

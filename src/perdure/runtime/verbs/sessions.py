@@ -1,7 +1,7 @@
-"""The verbs that every surface calls. Nothing else starts or changes things.
+"""The verbs that every surface calls. Surfaces start and change sessions only through them.
 
-Above: surfaces. Below: the log, commands and placement, agents and projects. Each verb checks what a person may have
-got wrong, asks the machine, and returns plain values.
+Above: surfaces. Below: the log, commands and placement, agents and projects. Each verb validates its input, asks the
+state machine for a decision, and returns plain values.
 """
 
 import asyncio
@@ -40,25 +40,25 @@ from perdure.runtime.running.orders import Orders
 from perdure.runtime.running.placement import Placement, WhenFull
 from perdure.runtime.running.runners import Runners
 from perdure.runtime.verbs import listing, spending
+from perdure.runtime.verbs.attachments import Attachments
 from perdure.runtime.verbs.configuring import Configuring
-from perdure.runtime.verbs.enclosures import Enclosures
 from perdure.runtime.verbs.eraser import Eraser
 from perdure.runtime.verbs.filters import checked
-from perdure.runtime.verbs.histories import Histories
+from perdure.runtime.verbs.history_verbs import HistoryVerbs
 from perdure.runtime.verbs.imports import Import, Imports
-from perdure.runtime.verbs.outgoing import Outgoing, Slip, command_of, replayed
+from perdure.runtime.verbs.outgoing import Outgoing, PendingReceipt, command_of, replayed
+from perdure.runtime.verbs.streams import FollowedSession
 from perdure.runtime.verbs.vitals import vitals
 from perdure.runtime.verbs.waiting import until, warmed_up
 from perdure.runtime.verbs.workspaces import Workspaces
-from perdure.stores.base import Found, Kept, Query, Receipt, Store, Stored, TurnRow
+from perdure.stores.base import Found, Kept, Query, Receipt, Stored, TurnRow
 
 __all__ = [
     "Import",
-    "Opening",
+    "NewSession",
     "Outgoing",
     "Query",
     "Sessions",
-    "Store",
     "Stored",
     "WhenFull",
     "new_id",
@@ -67,13 +67,13 @@ __all__ = [
 ]
 
 MAX_TITLE_CHARS = 500
-WAITS_FOR_ROOM = "The disk is full, or nearly so. The agent waits, and goes on when there is room."
+WAITS_FOR_ROOM = "The disk is full or nearly full. The agent is paused, and continues when there is space."
 ELSEWHERE = "Waiting for a node that can run this session."
-DISK_IS_FULL = "The disk is full. Make room and try again; nothing was kept."
+DISK_IS_FULL = "The disk is full. Free some space and try again; nothing was saved."
 
 
-class Opening(msgspec.Struct, frozen=True, kw_only=True):
-    """What a new session is made from."""
+class NewSession(msgspec.Struct, frozen=True, kw_only=True):
+    """The properties of a new session."""
 
     project: str | None = None
     workdir: str | None = None
@@ -84,11 +84,11 @@ class Opening(msgspec.Struct, frozen=True, kw_only=True):
     labels: tuple[str, ...] = ()
     limits: dict[str, Any] = {}
     parent: str | None = None
-    """The session that starts this one. It says where it belongs and nothing else: each ends and is erased alone."""
+    """The session that starts this one. For display only: parent and child end and are erased independently."""
     permissions: tuple[Rule, ...] = ()
     single_shot: bool = False
     warm: bool = False
-    """Start its agent at once, if it can be kept until the first message."""
+    """Start its agent immediately, unless the agent uses one process per turn."""
 
 
 class Sessions:
@@ -102,16 +102,20 @@ class Sessions:
         launcher: Launcher,
         clocks: Clocks,
         disk: Disk,
-        enclosures: Enclosures,
+        attachments: Attachments,
         data: Path,
     ) -> None:
         self._since = log.now()
         self.log = log
         self.facts = facts
+        self.settings = facts.settings
+        """The server's settings."""
         self.agents = facts.agents
+        """The configured agents."""
         self.projects = facts.projects
+        """The projects: the configured ones, and those that people have created."""
         self.runners = runners
-        self.enclosures = enclosures
+        self.attachments = attachments
         self._commands = commands
         self._placement = placement
         self._launcher = launcher
@@ -119,28 +123,31 @@ class Sessions:
         self._disk = disk
         root = Path(facts.settings.workspaces) if facts.settings.workspaces is not None else data / WORKSPACES
         self.workspaces = Workspaces(root, data, log.store, self.projects)
-        self.eraser = Eraser(log, runners, launcher, enclosures, self.workspaces, data)
-        self.histories = Histories(self)
+        """The directories of sessions that were created without one."""
+        self.eraser = Eraser(log, runners, launcher, attachments, self.workspaces, data)
+        self.history = HistoryVerbs(self)
+        """Verbs that read or change the history: edit, rewind, retry, fork, transcript."""
         self.imports = Imports(self)
+        """Verbs that import sessions."""
         self.configuring = Configuring(self)
 
-    # Making and finding ------------------------------------------------------------------------------------------
+    # Creating and finding ----------------------------------------------------------------------------------------
 
     async def exists(self, session_id: str) -> bool:
         return session_id in self.log.journals or await self.log.store.load(session_id) is not None
 
     async def create(
-        self, opening: Opening, message: Outgoing | None = None, *, session_id: str | None = None
-    ) -> tuple[Journal, dict[str, Any]]:
-        """A new session, and with a message its first turn: the session, and what the sender is told. Both are kept
-        together, or neither is."""
+        self, new: NewSession, message: Outgoing | None = None, *, session_id: str | None = None
+    ) -> tuple[FollowedSession, dict[str, Any]]:
+        """Create a session and, with a message, its first turn, in one commit. Returns the session and the response to
+        the sender."""
         if message is not None:
             self.check_size(message)
         if session_id is not None:
             await self.eraser.check_free(session_id)
-        if opening.parent is not None and not await self.exists(opening.parent):
-            raise Refused("not_found", f"There is no session {opening.parent} to be the parent. Leave parent out.")
-        project, given, agent = self.place(opening.project, opening.workdir, opening.agent)
+        if new.parent is not None and not await self.exists(new.parent):
+            raise Refused("not_found", f"There is no session {new.parent} to be the parent. Leave parent out.")
+        project, given, agent = self.place(new.project, new.workdir, new.agent)
         await self.agents.ready(agent)
         if message is not None and message.agent is not None and message.agent != agent:
             await self.agents.ready(message.agent)
@@ -151,14 +158,14 @@ class Sessions:
             project=project,
             agent=agent,
             workdir=workdir,
-            title=opening.title,
-            labels=opening.labels,
-            limits=opening.limits,
-            model=opening.model,
-            mode=opening.mode,
-            parent=opening.parent,
-            permissions=opening.permissions,
-            single_shot=opening.single_shot,
+            title=new.title,
+            labels=new.labels,
+            limits=new.limits,
+            model=new.model,
+            mode=new.mode,
+            parent=new.parent,
+            permissions=new.permissions,
+            single_shot=new.single_shot,
         )
         made = False
         try:
@@ -167,10 +174,10 @@ class Sessions:
                 made = given is None and self.workspaces.make(session_id)
                 journal, answer = await self.log.shielded(self._begin(command, message, waits_for))
                 if message is None and waits_for is None:
-                    self.runners.prewarm(journal, asked=opening.warm)
+                    self.runners.prewarm(journal, asked=new.warm)
                 return journal, answer
         except (Refused, StoreError) as error:
-            # Where nobody knows whether the session was kept, its folder stays.
+            # Keep the workspace if it is not known whether the session was stored.
             if made and isinstance(error, (Refused, *NOTHING_KEPT)):
                 self.workspaces.take_back(session_id, error)
             if isinstance(error, StoreFull):
@@ -186,43 +193,44 @@ class Sessions:
         if waits_for is None and self.log.node is not None and not self.log.may_claim(None, decision.state):
             waits_for = st.WaitsFor("owner", ELSEWHERE)
         message_id = message.message_id or new_id("m")
-        slip = Slip(message, message_id)
-        async with self._enclosed(command.session_id, message) as enclosed:
-            sent = command_of(enclosed, message_id)
+        pending = PendingReceipt(message, message_id)
+        async with self._files_stored(command.session_id, message) as stored:
+            sent = command_of(stored, message_id)
             first = decide(decision.state, sent, self.facts.world(decision.state, sent, waits_for))
             first.events[:0] = decision.events
-            journal, kept = await self.log.create(first, receipt=slip.receipt)
-        return journal, slip.answer(kept)
+            journal, kept = await self.log.create(first, receipt=pending.receipt)
+        return journal, pending.answer(kept)
 
-    async def create_once(self, session_id: str, opening: Opening, message: Outgoing) -> dict[str, Any]:
-        """A new session with its first message; or, if there is one, the answer that the same message got before."""
+    async def create_once(self, session_id: str, new: NewSession, message: Outgoing) -> dict[str, Any]:
+        """Create a session with its first message. If it already exists, send the message to it; a repeated message
+        gets its first response again."""
         if not await self.exists(session_id):
             try:
-                return (await self.create(opening, message, session_id=session_id))[1]
+                return (await self.create(new, message, session_id=session_id))[1]
             except Refused as refusal:
-                # Another node may have been quicker.
+                # Another node may have created it in the meantime.
                 if refusal.code != "conflict" or not await self.exists(session_id):
                     raise
         return await self.send(session_id, message)
 
     @contextlib.asynccontextmanager
-    async def _enclosed(self, session_id: str, message: Outgoing) -> AsyncIterator[Outgoing]:
-        """The message with its files kept; they are gone again if it is not taken."""
+    async def _files_stored(self, session_id: str, message: Outgoing) -> AsyncIterator[Outgoing]:
+        """The message with its files stored. They are deleted again if the message is not accepted."""
         if not message.attachments:
             yield message
             return
-        enclosures = self.enclosures
-        kept = await enclosures.keep(session_id, message.attachments)
+        attachments = self.attachments
+        kept = await attachments.keep(session_id, message.attachments)
         try:
             yield msgspec.structs.replace(message, attachments=kept)
         except Exception as error:
-            # Not if the caller is gone, or nobody knows whether the message was kept: it may have been taken.
+            # Not on cancellation or after an unknown commit: the message may have been accepted.
             if not isinstance(error, StoreError) or isinstance(error, NOTHING_KEPT):
-                await enclosures.withdraw(session_id, kept)
+                await attachments.withdraw(session_id, kept)
             raise
 
     def place(self, given: str | None, workdir: str | None, agent: str | None) -> tuple[str | None, str | None, str]:
-        """The project, the directory and the agent that are meant."""
+        """Resolve the project, the directory and the agent."""
         project = None
         if given is not None:
             project, settings = self.projects.find(given)
@@ -232,7 +240,7 @@ class Sessions:
         return project, workdir, agent
 
     async def get(self, session_id: str, *, limit: int = PAGE_TURNS, cursor: str | None = None) -> dict[str, Any]:
-        """A session with its newest turns, or with those before a cursor."""
+        """A session with its newest turns, or with the turns before a cursor."""
         before = before_cursor(cursor)
         journal = await self.log.open(session_id)
         rows = await self.log.store.read_turns(session_id, before=before, last=limit)
@@ -243,7 +251,7 @@ class Sessions:
         return shown | self._node(journal.owner.node if journal.owner is not None else None)
 
     def _node(self, node: str | None) -> dict[str, Any]:
-        """The node that owns a session, for people and programs."""
+        """The fields for the node that owns a session."""
         return {"node": node, "node_name": None if node is None else self.log.name_of_node(node)}
 
     async def search(self, query: Query) -> tuple[list[dict[str, Any]], str | None]:
@@ -260,7 +268,7 @@ class Sessions:
         return shown, page.next_cursor
 
     async def _listed(self, found: Found) -> dict[str, Any] | None:
-        """A session as lists show it; made again where what was kept of it for lists is damaged."""
+        """A session's entry in lists, rebuilt if the stored entry is damaged."""
         if found.session_id in self.log.erased.under_way:
             return None
         try:
@@ -269,21 +277,21 @@ class Sessions:
             journal = await self.log.readable(found.session_id)
         if journal is None:
             return None
-        beside = {"last_line": last_line(journal.view, ()), "waiting_for": waiting_for(journal.state)}
-        return {**public_session(journal.state, journal.last_seq), **beside}
+        extra = {"last_line": last_line(journal.view, ()), "waiting_for": waiting_for(journal.state)}
+        return {**public_session(journal.state, journal.last_seq), **extra}
 
     async def usage(self, group_by: str, named: dict[str, str]) -> dict[str, Any]:
         return await spending.usage(self.log.store, group_by, named)
 
     async def active_in(self, project: str) -> str | None:
-        """The session of a project that was used last and has not ended."""
+        """The project's most recently active session that has not ended."""
         page = await self.log.store.list_sessions(Query(project=project, status="running", limit=1))
         return page.found[0].session_id if page.found else None
 
     # Messages ------------------------------------------------------------------------------------------------------
 
     async def send(self, session_id: str, message: Outgoing, *, retry: cmd.Rewind | None = None) -> dict[str, Any]:
-        """Send it; with `retry`, in the place of the turns from there on."""
+        """Send a message; with `retry`, it replaces that turn and all after it."""
         self.check_size(message)
         journal = await self.log.open(session_id)
         message_id = message.message_id or new_id("m")
@@ -296,30 +304,31 @@ class Sessions:
         attached, agent = journal.state.attached, message.agent or journal.state.agent
         if journal.state.phase == "idle" and (attached is None or attached.agent != agent):
             await self.agents.ready(agent)
-        slip = Slip(message, message_id)
+        pending = PendingReceipt(message, message_id)
         try:
             if message.attachments and retry is None:
-                kept = await self._send_with_files(journal, message, slip)
+                kept = await self._send_with_files(journal, message, pending)
             else:
                 command = command_of(message, message_id, retry)
-                _, kept = await self._placement.send(journal, command, slip.receipt, message.when_full)
+                _, kept = await self._placement.send(journal, command, pending.receipt, message.when_full)
         except StoreFull as error:
-            raise Refused("unavailable", "The disk is full. Make room and send it again; it was not taken.") from error
+            what = "The disk is full. Free some space and send the message again; it was not accepted."
+            raise Refused("unavailable", what) from error
         except (Refused, Conflict):
-            # The same message may have been taken while this one was on its way.
+            # A repeated send of the same message may have been accepted in the meantime.
             earlier = await self.log.store.find_receipt(session_id, message_id)
             if earlier is None:
                 raise
             return self._replay(earlier, message)
-        return slip.answer(kept)
+        return pending.answer(kept)
 
-    async def _send_with_files(self, journal: Journal, message: Outgoing, slip: Slip) -> Kept:
-        async with self._enclosed(journal.state.id, message) as enclosed:
-            command = command_of(enclosed, slip.message_id)
-            return (await self._placement.send(journal, command, slip.receipt, message.when_full))[1]
+    async def _send_with_files(self, journal: Journal, message: Outgoing, pending: PendingReceipt) -> Kept:
+        async with self._files_stored(journal.state.id, message) as stored:
+            command = command_of(stored, pending.message_id)
+            return (await self._placement.send(journal, command, pending.receipt, message.when_full))[1]
 
     async def replayed(self, session_id: str, message_id: str, text: str | None) -> dict[str, Any] | None:
-        """What the sender of this message was told before, if it was taken already."""
+        """The earlier response to this message, if it was already accepted."""
         earlier = await self.log.store.find_receipt(session_id, message_id)
         if earlier is None:
             return None
@@ -342,7 +351,7 @@ class Sessions:
             raise Refused("invalid", "text must not be empty.")
         limit = self.facts.settings.max_message_bytes
         size = len(message.text.encode("utf-8", "surrogatepass"))
-        # Files inside of it are counted on their own.
+        # The data of files has a separate limit.
         named = [{name: value for name, value in each.items() if name != "data"} for each in message.attachments]
         size += len(msgspec.json.encode(named)) if named else 0
         if size > limit:
@@ -353,7 +362,7 @@ class Sessions:
         return public_queue(journal.state)
 
     async def edit_queued(self, session_id: str, message_id: str, text: str) -> None:
-        """Another text for a message that waits. A repeat of the send that queued it still gets its first answer."""
+        """Replace the text of a queued message. Repeating the send that queued it still returns the first response."""
         self.check_size(Outgoing(text=text))
         await self.do(session_id, cmd.EditQueuedMessage(message_id, text))
 
@@ -362,7 +371,7 @@ class Sessions:
         waiting = [queued for queued in journal.state.queue if queued.message_id == message_id]
         await self.do(session_id, cmd.UnqueueMessage(message_id))
         for queued in waiting:
-            await self.enclosures.withdraw(session_id, tuple(queued.attachments))
+            await self.attachments.withdraw(session_id, tuple(queued.attachments))
 
     # Ending --------------------------------------------------------------------------------------------------------
 
@@ -375,7 +384,7 @@ class Sessions:
         }
 
     async def end(self, session_id: str, status: Literal["completed", "stopped"], reason: str) -> dict[str, Any]:
-        """Stop or close. Ending twice is harmless."""
+        """Stop or close a session. Idempotent."""
         await self._end(session_id, cmd.EndSession(status, reason))
         return await self.get(session_id)
 
@@ -389,7 +398,7 @@ class Sessions:
                     raise
 
     async def erase(self, session_id: str) -> None:
-        """Close, then forget everything. One that is damaged can't be closed, and is forgotten as it is."""
+        """Close a session, then erase all its data. A damaged session can't be closed and is erased directly."""
         if session_id in self.log.quarantine:
             await self.log.shielded(self.eraser.erase(session_id, str(self.workspaces.of(session_id))))
             return
@@ -439,31 +448,40 @@ class Sessions:
     # Reading ---------------------------------------------------------------------------------------------------------
 
     async def read(self, session_id: str, after: int, limit: int) -> list[Stored]:
-        """At least one event, if there is any: fewer than `limit` where they are large."""
+        """The next events after a position: fewer than `limit` if they are large, but at least one if there are any."""
         await self.log.open(session_id)
         return await self.log.store.read(session_id, after, limit=limit, max_bytes=READ_BYTES)
 
-    async def journal(self, session_id: str) -> Journal:
-        """A session's log, for whoever follows it."""
+    async def journal(self, session_id: str) -> FollowedSession:
+        """A session, to be followed."""
         return await self.log.open(session_id)
 
     async def turns(self, session_id: str, *, from_turn: int = 1, hidden: bool = False) -> list[TurnRow]:
         return await self.log.store.read_turns(session_id, from_turn=from_turn, hidden=hidden)
 
     async def attachment(self, session_id: str, name: str) -> tuple[Path, bool]:
-        """A file that came with a message, and whether it is a picture."""
+        """A file attached to a message, and whether it is an image."""
         await self.log.open(session_id)
-        path = await self.enclosures.find(session_id, name)
-        return path, mimetypes.guess_type(path.name)[0] in self.enclosures.pictures
+        path = await self.attachments.find(session_id, name)
+        return path, mimetypes.guess_type(path.name)[0] in self.attachments.pictures
 
     def now(self) -> float:
         return self.log.now()
+
+    @property
+    def slots(self) -> int:
+        """How many turns this server runs at the same time; 0 if there is no limit."""
+        return self.facts.config.slots
+
+    async def freshen(self) -> None:
+        """Before a request: reload the projects, sign-ins and agent metadata that other nodes have changed."""
+        await self.log.freshen_documents()
 
     def damaged(self) -> list[Damage]:
         return self.log.quarantine.all()
 
     async def files(self, session_id: str, wanted: str, limit: int) -> list[str]:
-        """Files in the session's working directory whose paths hold these letters."""
+        """Files in the session's working directory whose paths contain this text."""
         journal = await self.log.open(session_id)
         return await asyncio.to_thread(listing.files, journal.state.workdir, wanted, limit)
 
@@ -471,23 +489,23 @@ class Sessions:
         if state.working and self._disk.is_full:
             return WAITS_FOR_ROOM
         if state.waits_for is not None and state.waits_for.code == SLOTS_FULL:
-            # Who takes the slots changes while it waits.
+            # Look up the current holders of the slots, which change while it waits.
             taken = await self._placement.takers(state.project)
             return f"Its turn waits for a free slot. {taken.detail}" if taken is not None else state.waits_for.message
         return why(state)
 
     def orders(self, journal: Journal) -> Orders:
-        return Orders(journal, self.facts, self.enclosures.shown)
+        return Orders(journal, self.facts, self.attachments.shown)
 
     async def vitals(self) -> dict[str, Any]:
         return await vitals(self.log, self.runners, self._launcher, self.facts.config.slots, self._since)
 
     async def explain(self, session_id: str) -> dict[str, Any]:
-        """Why the session is in this state, and what will happen next if nobody does anything."""
+        """Why the session is in this state, and what happens next without further action."""
         journal = await self.log.open(session_id)
         state = journal.state
         rows = await self.log.store.read(session_id, max(0, journal.last_seq - 1), limit=1)
-        # Of a process on another node nothing is known here.
+        # This node knows nothing about processes on other nodes.
         pid = state.attached.pid if state.attached and not journal.has_foreign_agent else None
         timers = self._clocks.left(journal)
         return {
@@ -508,24 +526,25 @@ class Sessions:
 
 
 def why(state: st.Session) -> str:
-    """One sentence for a person."""
+    """Why the session is in this state, in one sentence."""
     if state.phase == "ended":
         return f"It ended as {state.status}."
     if state.phase == "accepted":
-        return state.waits_for.message if state.waits_for is not None else "Its turn is about to begin."
+        return state.waits_for.message if state.waits_for is not None else "Its turn is about to start."
     if state.prompts:
         return f"It waits for a person to answer {len(state.prompts)} prompt{'s' if len(state.prompts) > 1 else ''}."
     if state.phase == "aborting":
         return f"Its turn is being stopped ({state.abort_reason})."
     if state.phase == "working":
         if state.attached is None or not state.attached.opened:
-            return "Its agent is being started."
-        return "Its turn runs a tool." if state.turn and state.turn.open_tools else "Its turn is running."
-    return "It waits for a message; its agent is " + ("ready." if state.attached else "not running and starts with it.")
+            return "Its agent is starting."
+        return "Its turn is running a tool." if state.turn and state.turn.open_tools else "Its turn is running."
+    agent = "ready." if state.attached else "not running and starts with the message."
+    return f"It waits for a message; its agent is {agent}"
 
 
 def new_id(kind: str) -> str:
-    """Sorts by time, and can't be guessed."""
+    """A new id that sorts by time and can't be guessed."""
     return f"{kind}_{int(time.time() * 1000):011x}{secrets.token_hex(5)}"
 
 

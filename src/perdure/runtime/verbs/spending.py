@@ -1,4 +1,4 @@
-"""What turns have cost: tokens, money, time, and how much of the conversation had to be told again.
+"""Usage of turns: tokens, cost, time, and how much of the conversation had to be sent again.
 
 Above: the verb `usage` of the sessions. Below: the store's sums.
 """
@@ -17,10 +17,10 @@ MAX_KEYS = 2
 
 
 async def usage(store: Store, group_by: str, named: dict[str, str]) -> dict[str, Any]:
-    """Sums by one key or two (`day,agent`) over the turns that `named` (since, until, agent, ...) leaves."""
+    """Sums by one or two keys (`day,agent`) over the turns that match the filters in `named` (since, until, agent)."""
     keys = tuple(group_by.split(","))
     if not set(keys) <= set(KEYS) or len(set(keys)) != len(keys) or len(keys) > MAX_KEYS:
-        allowed = f"{', '.join(KEYS)}, or two of them with a comma between"
+        allowed = f"{', '.join(KEYS)}, or two of them separated by a comma"
         raise Refused("invalid", f"group_by must be one of {allowed}.", fields=["group_by"])
     named = {name: _moment(name, value) if name in ("since", "until") else value for name, value in named.items()}
     query = msgspec.convert({**named, "group_by": keys}, UsageQuery)
@@ -34,7 +34,7 @@ async def usage(store: Store, group_by: str, named: dict[str, str]) -> dict[str,
 
 
 def _moment(name: str, given: str) -> str:
-    """As times are kept, so that they can be compared as text. A day begins at midnight, UTC."""
+    """The time in the stored format, in which times compare as text. A day starts at midnight UTC."""
     try:
         moment = datetime.fromisoformat(given)
         return stamp((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp())

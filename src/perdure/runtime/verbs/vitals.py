@@ -1,4 +1,4 @@
-"""How the server is: what runs, what it holds, how much has happened. For people who look, not for decisions.
+"""The server's vital figures: running sessions, processes, memory, events. For display, not for decisions.
 
 Above: the verb `vitals` of the sessions. Below: the runners, the store's counter, the table of processes.
 """
@@ -21,7 +21,7 @@ TRANSACTION_BITS = 63
 
 
 async def vitals(log: Log, runners: Runners, launcher: Launcher, slots: int, since: float) -> dict[str, Any]:
-    """Figures of this moment. `events` only ever grows: who looks twice can tell the rate."""
+    """The current figures. `events` is a counter: read it twice to compute the rate."""
     states = runners.states()
     newest = await log.store.list_changes(-1, (), 1)
     pids = sorted({state.attached.pid for state in states if state.attached and state.attached.pid})
@@ -58,5 +58,5 @@ def _measure(pids: list[int]) -> dict[str, int]:
 
 
 def _count(position: int, log: Log) -> int:
-    """On a shared store its transactions, which grow as well."""
+    """The number of events; on a shared store the number of transactions, which also only grows."""
     return position >> TRANSACTION_BITS if log.shared is not None else position

@@ -1,21 +1,21 @@
-"""Waiting for something to happen in a session: it only reads, and whoever stops waiting stops nothing.
+"""Waits for something to happen in a session. It only reads, so cancelling a wait affects nothing else.
 
-Above: the verbs, and the surfaces that answer when something is over. Below: a journal, whose followers are woken with
-each commit. While nothing happens, waiting costs nothing.
+Above: the verbs, and the surfaces that respond when something is done. Below: a journal, which wakes its followers with
+each commit. Waiting doesn't poll.
 """
 
 import asyncio
 from collections.abc import Callable
 
-from perdure.runtime.log.journal import Journal
+from perdure.runtime.verbs.streams import FollowedSession
 
 START_SLACK_S = 5.0
 
 
 class _Waiter:
-    """A follower that has seen enough when `ready` says so. It reads the journal's state."""
+    """A follower that is done when `ready` returns True. It looks at the journal's state only."""
 
-    def __init__(self, journal: Journal, ready: Callable[[], bool]) -> None:
+    def __init__(self, journal: FollowedSession, ready: Callable[[], bool]) -> None:
         self._journal = journal
         self._ready = ready
         self.position = journal.last_seq
@@ -27,19 +27,19 @@ class _Waiter:
             self.done.set()
 
 
-async def until(journal: Journal, ready: Callable[[], bool]) -> None:
+async def until(journal: FollowedSession, ready: Callable[[], bool]) -> None:
     waiter = _Waiter(journal, ready)
-    journal.followers.add(waiter)
+    journal.follow(waiter)
     try:
         waiter.wake()
         await waiter.done.wait()
     finally:
-        journal.followers.discard(waiter)
+        journal.unfollow(waiter)
 
 
-async def warmed_up(journal: Journal, start_timeout_s: float, *, elsewhere: bool = False) -> bool:
-    """Until the agent that a session was given before its next message is ready; False if it could not be started. One
-    that starts with the message, or takes longer than it may, is not waited for. `elsewhere`: by another node."""
+async def warmed_up(journal: FollowedSession, start_timeout_s: float, *, elsewhere: bool = False) -> bool:
+    """Wait until the agent that is being prewarmed is ready. Returns False if it could not be started. Doesn't wait for
+    an agent that only starts with the next message, nor longer than the timeout. `elsewhere`: on another node."""
     launched = False
 
     def is_decided() -> bool:

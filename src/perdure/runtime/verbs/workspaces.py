@@ -1,7 +1,7 @@
-"""Working directories: those that are given, and those that are made for sessions which name none.
+"""Working directories: those given by users, and workspaces created for sessions without one.
 
-Above: the verbs. Below: the file system. A folder that was made for a session is empty until its agent writes into it,
-and is erased with its session; one that was given is never touched.
+Above: the verbs. Below: the file system. A workspace starts empty and is deleted when its session is erased. A given
+directory is never touched.
 """
 
 import asyncio
@@ -31,30 +31,30 @@ class Workspaces:
         return self._root / session_id
 
     def path(self, given: str | None, session_id: str) -> str:
-        """Where a session will work. Nothing is made yet."""
+        """A session's working directory. Creates nothing."""
         if given is None:
             return str(self._root / session_id)
         if "\x00" in given or not os.path.isabs(given):
             raise Refused("invalid", "workdir must be an absolute path.", fields=["workdir"])
         if not os.path.isdir(given):
-            raise Refused("invalid", f"workdir {given!r} is not a directory. Make it first.", fields=["workdir"])
+            raise Refused("invalid", f"workdir {given!r} is not a directory. Create it first.", fields=["workdir"])
         if is_private(given, self._data):
-            what_to_do = "Choose another, or leave it out to get a folder of its own."
+            what_to_do = "Choose another, or leave it out to get a new workspace."
             raise Refused("invalid", f"workdir {given!r} {PRIVATE}. {what_to_do}", fields=["workdir"])
         return os.path.realpath(given)
 
     def of_project(self, given: str | None, root: str) -> str:
-        """Where a project's session works: in the project's directory, or in one below it."""
+        """The working directory of a project's session: the project's directory or one below it."""
         if given is None:
             return root
         is_usable = "\x00" not in given and os.path.isabs(given)
         if is_usable and not is_within(os.path.realpath(given), os.path.realpath(root)):
-            wrong = f"workdir must be in the project's directory, {root!r}. Leave out one of the two."
+            wrong = f"workdir must be in the project's directory, {root!r}. Give only the directory or the project."
             raise Refused("invalid", wrong, fields=["workdir"])
         return given
 
     def describe(self, path: str) -> dict[str, Any]:
-        """How this server sees a directory: enough for a client to know whether it sees the same one."""
+        """A directory as this server sees it, so that a client can tell whether it sees the same one."""
         if "\x00" in path or not os.path.isabs(path):
             raise Refused("invalid", "path must be absolute.", fields=["path"])
         identity = directory_identity(path)
@@ -68,7 +68,7 @@ class Workspaces:
         }
 
     def make(self, session_id: str) -> bool:
-        """The session's own folder; whether it was not there before."""
+        """Create the session's workspace. Returns False if it already exists."""
         folder = self._root / session_id
         try:
             self._root.mkdir(parents=True, mode=0o700, exist_ok=True)
@@ -77,20 +77,20 @@ class Workspaces:
             if isinstance(error, FileExistsError) and folder.is_dir():
                 return False
             raise Refused(
-                "unavailable", f"The session's folder {str(folder)!r} can't be made: {error.strerror}."
+                "unavailable", f"Can't create the session's workspace {str(folder)!r}: {error.strerror}."
             ) from error
         return True
 
     def take_back(self, session_id: str, error: Exception) -> None:
-        """Remove a folder that was just made, for a session that came to nothing. After a conflict it stays: another
-        request has created the session meanwhile, and found the folder there."""
+        """Delete the new workspace of a session that could not be created. After a conflict it stays, because another
+        request has created the session and uses the workspace."""
         if isinstance(error, Conflict) or (isinstance(error, Refused) and error.code == "conflict"):
             return
         with contextlib.suppress(OSError):
             (self._root / session_id).rmdir()
 
     async def erase(self, session_id: str, workdir: str) -> None:
-        """Remove the folder that was made for a session, with all that is in it, unless others work there too."""
+        """Delete a session's workspace with all its contents, unless a project or another session uses it too."""
         folder = self._root / session_id
         if workdir != str(folder) or await self._is_used(workdir):
             return
@@ -99,7 +99,7 @@ class Workspaces:
         except FileNotFoundError:
             return
         except OSError as error:
-            logger.warning("the folder of an erased session stays: %s", error)
+            logger.warning("could not delete the workspace of an erased session: %s", error)
 
     async def _is_used(self, workdir: str) -> bool:
         if self._is_a_project(workdir):
@@ -114,5 +114,5 @@ class Workspaces:
 
 
 def _names(folder: str) -> set[str]:
-    """As it is called, and as it is called without links."""
+    """The path as given, and with symbolic links resolved."""
     return {folder, os.path.realpath(folder)}

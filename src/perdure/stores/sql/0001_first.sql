@@ -1,11 +1,11 @@
--- Who may write. A store's owner holds the highest generation; appends with another one are refused.
+-- Who may write. The store's owner has the highest generation; appends with another one are refused.
 CREATE TABLE meta (
     one INTEGER PRIMARY KEY CHECK (one = 1),
     generation INTEGER NOT NULL
 );
 INSERT INTO meta (one, generation) VALUES (1, 0);
 
--- One row per session: the machine's state, and what lists filter and sort by.
+-- One row per session: its state, and the columns that lists filter and sort by.
 CREATE TABLE sessions (
     session_key INTEGER PRIMARY KEY,
     session_id TEXT NOT NULL UNIQUE,
@@ -26,9 +26,9 @@ CREATE TABLE sessions (
 CREATE INDEX sessions_by_activity ON sessions (last_active_at DESC, session_key DESC);
 CREATE INDEX sessions_by_parent ON sessions (parent) WHERE parent IS NOT NULL;
 
--- The log. Rows are appended at the end of the table whatever their session, as a key clustered by session costs
--- two thirds of the throughput. `position` orders the events of all sessions and is never used again, not even
--- after an erasure: followers keep it. `first_seq` and `cuts` are set only on joined runs.
+-- The log. Rows are appended at the end of the table, whatever their session: a key clustered by session would cost
+-- two thirds of the throughput. `position` orders the events of all sessions. It is never reused, not even after an
+-- erase, because followers store it. `first_seq` and `cuts` are set only on joined runs.
 CREATE TABLE events (
     position INTEGER PRIMARY KEY AUTOINCREMENT,
     session_key INTEGER NOT NULL,
@@ -51,7 +51,7 @@ CREATE TABLE turns (
     PRIMARY KEY (session_key, turn)
 ) WITHOUT ROWID;
 
--- Messages that were taken, so that the same one again gets the same answer.
+-- Accepted messages, for idempotency: a repeated message gets the same answer.
 CREATE TABLE receipts (
     session_key INTEGER NOT NULL,
     message_id TEXT NOT NULL,
@@ -60,7 +60,7 @@ CREATE TABLE receipts (
     PRIMARY KEY (session_key, message_id)
 ) WITHOUT ROWID;
 
--- Agents' processes that are not gone, and how far each has come.
+-- Agent processes that are not gone, and how far each has progressed.
 CREATE TABLE launches (
     launch_id TEXT NOT NULL PRIMARY KEY,
     session_key INTEGER NOT NULL,
@@ -75,7 +75,7 @@ CREATE TABLE launches (
 );
 CREATE INDEX launches_by_session ON launches (session_key);
 
--- What search finds. The text is kept in an ordinary table, as the index alone can't say which rows a session has.
+-- What search finds. The text is in an ordinary table, because the index alone can't tell which rows a session has.
 CREATE TABLE phrases (
     phrase_key INTEGER PRIMARY KEY,
     session_key INTEGER NOT NULL,

@@ -1,4 +1,4 @@
--- One process may serve several sessions: a launch has a row for each.
+-- A process may serve several sessions, so a launch has a row for each of them.
 CREATE TABLE launches_2 (
     launch_id TEXT NOT NULL,
     session_key INTEGER NOT NULL,

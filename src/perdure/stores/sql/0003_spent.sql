@@ -1,5 +1,4 @@
--- What each turn that was worked here has cost, so that sums are taken without reading any JSON. Turns that a rewind
--- took out of sight stay: they were paid for.
+-- What each turn that ran here has cost, so that totals need no JSON. Rewound turns stay, because they were paid for.
 CREATE TABLE spent (
     session_key INTEGER NOT NULL,
     turn INTEGER NOT NULL,

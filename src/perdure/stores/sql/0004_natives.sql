@@ -1,5 +1,5 @@
--- The ids of native sessions that agents gave to sessions here. An agent may give one out twice; then nobody knows whose
--- session it names, and `twice` says so for everybody who has it, also after the others were erased.
+-- The native session ids that agents issued to sessions here. An agent may issue an id twice, and then it is unknown
+-- which session it names. `twice` is set for every session with that id, and stays set after the others were erased.
 CREATE TABLE natives (
     program TEXT NOT NULL,
     native_session_id TEXT NOT NULL,
@@ -10,8 +10,8 @@ CREATE TABLE natives (
 ) WITHOUT ROWID;
 CREATE INDEX natives_by_session ON natives (session_key);
 CREATE INDEX natives_given_twice ON natives (program, native_session_id) WHERE twice = 1;
--- From the log: what an agent opened after each launch, but for what it was asked to open again. A session may leave a
--- process that it shares and join it again, so launches of one session may have the same name.
+-- From the log: what an agent opened after each launch, except what it was asked to resume. A session may leave a
+-- shared process and join it again, so several launches of a session may have the same name.
 CREATE TEMPORARY TABLE launched AS
 SELECT session_key, seq, CAST(body AS TEXT) AS body FROM events WHERE decisive = 1 AND type = 'agent_launched';
 CREATE INDEX launched_in_order ON launched (session_key, seq);

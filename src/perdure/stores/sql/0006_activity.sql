@@ -1,5 +1,5 @@
--- Letting a process go and ending a session counted as activity, so that lists were sorted by when a server had stopped.
--- What counts is read from the log, and put in the three places that hold it.
+-- Ending an agent process or a session counted as activity, so lists were sorted by when a server had stopped. Read the
+-- real activity from the log, and update the three places that store it.
 CREATE TEMPORARY TABLE active AS
 SELECT session_key, MAX(body ->> 'at') AS at
 FROM (

@@ -1,6 +1,6 @@
--- Fewer pages for each delta. AUTOINCREMENT writes a page of its own with each commit: positions come from a counter
--- instead, of which `meta` reserves many at a time. And how far a launch was read is written beside the last event that
--- this led to (`output_offset`), so that its row in `launches` is written only when something else of it changes.
+-- Write fewer pages for each delta. AUTOINCREMENT writes an extra page with each commit, so positions come from a
+-- counter instead, of which `meta` reserves many at a time. How far a launch's output was read is stored with the last
+-- event from it (`output_offset`), so its row in `launches` is written only when something else in it changes.
 ALTER TABLE meta ADD COLUMN positions INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE meta ADD COLUMN erased_position INTEGER NOT NULL DEFAULT 0;
 UPDATE meta SET positions = COALESCE((SELECT seq FROM sqlite_sequence WHERE name = 'events'), 0);
@@ -27,8 +27,8 @@ CREATE INDEX events_decisive ON events (decisive) WHERE decisive = 1;
 CREATE INDEX events_of_turns ON events (session_key, turn, seq, type)
     WHERE type IN ('user_message', 'turn_start', 'history_changed');
 
--- The number of the session's last event when the row was written: an `output_offset` of a later one is newer than the
--- row's own. Of several launches of a session, the one whose row was written last has these.
+-- The session's last event number when the row was written. The `output_offset` of a later event is newer than the
+-- row's, and belongs to the session's launch whose row was written last.
 ALTER TABLE launches ADD COLUMN written_seq INTEGER NOT NULL DEFAULT 0;
 UPDATE launches SET written_seq = COALESCE(
     (SELECT MAX(seq) FROM events WHERE events.session_key = launches.session_key), 0);

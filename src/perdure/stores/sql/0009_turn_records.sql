@@ -1,7 +1,6 @@
--- Of each turn that is over, what a history reads of it: a cache of the log, so that a long session is read by turn.
--- `seq` is the last event that it was made of, `size` how many bytes it has when it is not compressed. Turns that older
--- versions have stored, and very long ones, have no row and are read from the log. A table of its own, and not columns
--- of `turns`: lists of turns are read without these.
+-- A record of each finished turn: a cache of the log, to read a long session by turn. `seq` is the last event included,
+-- `size` the uncompressed size in bytes. Turns of older versions, and very long ones, have no row and are read from the
+-- log. This is not part of `turns`, because lists of turns don't need it.
 CREATE TABLE turn_records (
     session_key INTEGER NOT NULL,
     turn INTEGER NOT NULL,

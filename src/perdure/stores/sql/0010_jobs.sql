@@ -1,5 +1,5 @@
--- Scheduled jobs. `start_at` is when the job's next run begins, in milliseconds since 1970, or NULL if there is none. A
--- change names the revision that it read, so of two servers that find a job due, one gets it.
+-- Scheduled jobs. `start_at` is the start of the next run in milliseconds since 1970, or NULL if none is planned. A
+-- change names the revision it read (optimistic concurrency), so only one of two servers that find a job due runs it.
 CREATE TABLE jobs (
     job_id TEXT PRIMARY KEY,
     revision INTEGER NOT NULL,
@@ -8,8 +8,8 @@ CREATE TABLE jobs (
 );
 CREATE INDEX jobs_by_start ON jobs (start_at) WHERE start_at IS NOT NULL;
 
--- One row for each due time that was decided on. The id of a scheduled run is its due time, so it has one row. What was
--- said is in columns of its own: it goes when its session is erased, and the row stays.
+-- One row for each due time that was handled. The id of a scheduled run is its due time, so each has one row. Text of
+-- the conversation is in separate columns, which are cleared when the session is erased.
 CREATE TABLE job_runs (
     job_id TEXT NOT NULL,
     run_id TEXT NOT NULL,

@@ -1,10 +1,10 @@
-"""The command line: `perdure`. One module per noun; here are only the list of commands and the exit codes.
+"""The command line: `perdure`. One module per noun; this one has only the list of commands and the exit codes.
 
-Above: people and scripts. Below: client.py for all that a server does, server.py and rehearsal to start those.
+Above: people and scripts. Below: client.py for requests to the server; server.py and rehearsal, which commands start.
 
-Commands are imported when they are used, and what they need (rich, prompt_toolkit, the HTTP client) inside them, so
-that `perdure --help` is there at once. Exit codes: 0 done, 1 refused or failed, 2 not understood, 3 no server
-reachable, 130 interrupted.
+The module of a command is imported when the command runs, and heavy dependencies (rich, prompt_toolkit, the HTTP
+client) inside its functions. This keeps `perdure --help` fast. Exit codes: 0 success, 1 refused or failed, 2 invalid
+arguments, 3 no server reachable, 130 interrupted.
 """
 
 import difflib
@@ -23,65 +23,65 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
 COMPLETE_VARIABLE = "_PERDURE_COMPLETE"
-SAY_SESSION = "Give the id of a session, a beginning of one, or `last`."
+SAY_SESSION = "Give a session id, a unique prefix of one, or `last`."
 OK, REFUSED, USAGE, NO_SERVER, INTERRUPTED = 0, 1, 2, 3, 130
 
-# Name, module, and the sentence of the overview, which must not cost the import of the module.
+# Name, module, and the sentence in the overview. It is here so that `perdure --help` imports no command.
 COMMANDS: dict[str, tuple[str, str]] = {
-    "chat": ("chat", "Talk with an agent in this terminal."),
-    "run": ("runs", "Run one prompt to its end, and write the answer."),
-    "send": ("messages", "Send a message to a session, or to a new one."),
-    "watch": ("messages", "Show what happens in a session, live."),
+    "chat": ("chat", "Chat with an agent in this terminal."),
+    "run": ("runs", "Run one prompt and print the answer."),
+    "send": ("messages", "Send a message to a session, or start a new session with it."),
+    "watch": ("messages", "Follow a session live."),
     "answer": ("prompts", "Answer a permission request or a question."),
-    "abort": ("sessions", "Interrupt the running turn; the session stays usable."),
-    "queue": ("queue", "List, edit and withdraw waiting messages."),
-    "attachments": ("attachments", "List and download files that were sent with messages."),
-    "model": ("options", "Show or set the model of a session."),
-    "mode": ("options", "Show or set the mode of a session."),
-    "config": ("options", "Show or set the model, the mode and other options of a session."),
+    "abort": ("sessions", "Interrupt the running turn. The session stays open."),
+    "queue": ("queue", "List, edit and withdraw queued messages."),
+    "attachments": ("attachments", "List and download files attached to messages."),
+    "model": ("options", "Show or set a session's model."),
+    "mode": ("options", "Show or set a session's mode."),
+    "config": ("options", "Show or set a session's model, mode and other options."),
     "jobs": ("jobs", "Schedule messages: list, add, show, edit, pause, resume, run and remove jobs."),
     "sessions": ("sessions", "List sessions."),
     "show": ("sessions", "Show one session."),
-    "events": ("events", "Show what changes in all sessions, live."),
+    "events": ("events", "Follow changes in all sessions live."),
     "files": ("files", "List files in a session's working directory."),
-    "rename": ("labels", "Give a session another title."),
+    "rename": ("labels", "Change a session's title."),
     "label": ("labels", "Show or change the labels of sessions."),
-    "archive": ("archive", "Put sessions away: lists leave them out."),
-    "unarchive": ("archive", "Bring archived sessions back into the lists."),
-    "stop": ("sessions", "End a session, or all."),
-    "erase": ("archive", "Erase sessions for good."),
-    "export": ("exporting", "Write a session's log or transcript, or sessions into a folder."),
-    "import": ("importing", "Take sessions in from a folder."),
-    "edit": ("histories", "Give a message of a session another text."),
-    "rewind": ("histories", "Drop a turn and all after it from a conversation."),
-    "retry": ("histories", "Re-run a turn, and write the answer."),
-    "fork": ("histories", "Begin a session with the history of another one."),
-    "explain": ("plans", "Say why a session is in its state, and what will happen to it."),
-    "plan": ("plans", "Say what the next turn would do, and why."),
-    "usage": ("spending", "Show what turns have cost."),
+    "archive": ("archive", "Hide sessions from lists."),
+    "unarchive": ("archive", "Show archived sessions in lists again."),
+    "stop": ("sessions", "End a session, or all sessions."),
+    "erase": ("archive", "Delete sessions permanently."),
+    "export": ("exporting", "Export a session's log or transcript, or sessions to a folder."),
+    "import": ("importing", "Import sessions from a folder."),
+    "edit": ("history_commands", "Change the text of a message."),
+    "rewind": ("history_commands", "Remove a turn and all later turns from a conversation."),
+    "retry": ("history_commands", "Re-run a turn and print the answer."),
+    "fork": ("history_commands", "Start a session with the history of another."),
+    "explain": ("plans", "Explain a session's state, and what happens next."),
+    "plan": ("plans", "Show what context the next turn would get, and why."),
+    "usage": ("spending", "Show what turns have used: tokens, cost and time."),
     "serve": ("serve", "Start the server."),
     "doctor": ("doctor", "Check this machine and the server."),
-    "nodes": ("nodes", "List, drain, resume and remove nodes, and move sessions between them."),
-    "migrate": ("migrate", "Move everything from SQLite to PostgreSQL, or back."),
-    "agents": ("agents", "List, add and try agents."),
+    "nodes": ("nodes", "List, drain, resume and remove nodes; move sessions between them."),
+    "migrate": ("migrate", "Move all data from SQLite to PostgreSQL, or back."),
+    "agents": ("agents", "List, add and test agents."),
     "projects": ("projects", "List, add, show, edit and remove projects."),
-    "reload": ("agents", "Take the agents as perdure.toml names them now."),
-    "login": ("login", "Make a one-time link that signs a browser in."),
-    "logins": ("login", "List browsers that are signed in, and sign them out."),
-    "logout": ("login", "Sign a browser out, or all."),
-    "mcp": ("mcp", "Offer sessions as tools to an MCP client, on stdin and stdout."),
-    "rehearse": ("agents", "Run the rehearsal agent, which needs no model."),
-    "completion": ("shell_completion", "Print the script that lets a shell complete commands."),
+    "reload": ("agents", "Reload the agents from perdure.toml."),
+    "login": ("login", "Print a one-time link that signs in a browser."),
+    "logins": ("login", "List signed-in browsers, and sign them out."),
+    "logout": ("login", "Sign out one browser, or all."),
+    "mcp": ("mcp", "Run an MCP server on stdin and stdout."),
+    "rehearse": ("agents", "Run the rehearsal agent, which is scripted and needs no model."),
+    "completion": ("shell_completion", "Print a shell completion script."),
 }
-# Where a section of the overview begins.
+# Sections of the overview, by their first command.
 SECTIONS: dict[str, str] = {
-    "chat": "Talk with agents",
-    "sessions": "Find and keep sessions",
-    "edit": "Work on a conversation's history",
+    "chat": "Talk to agents",
+    "sessions": "Manage sessions",
+    "edit": "Change and inspect a conversation",
     "serve": "Run the server",
 }
 
-# What people of other tools type, and what they mean here.
+# Command names from other tools, and their equivalent here.
 MEANT: dict[str, str] = {
     **dict.fromkeys(("ls", "list", "ps"), "sessions"),
     **dict.fromkeys(("rm", "delete", "remove", "purge"), "erase"),
@@ -109,7 +109,7 @@ MEANT: dict[str, str] = {
 
 
 class Formatter(click.HelpFormatter):
-    """Help that names commands as they are typed here."""
+    """Help text in which commands appear as the user types them, such as `./run perdure` in a checkout."""
 
     def write_text(self, text: str) -> None:
         super().write_text(_as_typed(text))
@@ -120,18 +120,18 @@ class Formatter(click.HelpFormatter):
 
 def _as_typed(text: str) -> str:
     if program() == "perdure":
-        return text  # without the import
+        return text  # avoids the import
     from perdure.surfaces.cli.terms import as_typed
 
     return as_typed(text)
 
 
-# Every command makes contexts of this class, so that no command has to name it.
+# Set on the base class, so no command has to name the formatter.
 click.Context.formatter_class = Formatter
 
 
 class Commands(click.Group):
-    """The group that imports a command's module when the command is asked for."""
+    """A group that imports a command's module on first use."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -158,12 +158,12 @@ class Commands(click.Group):
         hint = (
             f"Did you mean {' or '.join(f'`perdure {one}`' for one in near)}?"
             if near
-            else "`perdure --help` lists all."
+            else "`perdure --help` lists all commands."
         )
         raise click.UsageError(f"No such command {name!r}. {hint}", ctx)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list["CompletionItem"]:
-        """Names and sentences from the table above: asking each command would import them all."""
+        """Names and help from COMMANDS: asking each command would import them all."""
         from click.shell_completion import CompletionItem
 
         found = [CompletionItem(name, help=what) for name, (_, what) in COMMANDS.items() if name.startswith(incomplete)]
@@ -180,8 +180,8 @@ class Commands(click.Group):
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--data", envvar="PERDURE_DATA", metavar="DIR", help="The server's data directory.")
-@click.option("--url", envvar="PERDURE_URL", help="Where the server is; on the same machine it is found without.")
-@click.option("--token", envvar="PERDURE_TOKEN", help="The server's token; on the same machine it is found without.")
+@click.option("--url", envvar="PERDURE_URL", help="Server URL; found automatically on the same machine.")
+@click.option("--token", envvar="PERDURE_TOKEN", help="Server token; found automatically on the same machine.")
 @click.version_option(__version__, prog_name="perdure", message="%(prog)s %(version)s")
 @click.pass_context
 def perdure(ctx: click.Context, data: str | None, url: str | None, token: str | None) -> None:
@@ -190,12 +190,12 @@ def perdure(ctx: click.Context, data: str | None, url: str | None, token: str | 
 
 
 def program() -> str:
-    """How this program was started, for sentences that name a command: `./run perdure` in a checkout."""
+    """How the user started this program, for messages that name a command: `./run perdure` in a checkout."""
     return os.environ.get("PERDURE_PROGRAM") or "perdure"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command. The answer is an exit code."""
+    """Run a command and return its exit code."""
     try:
         answer = perdure.main(args=None if argv is None else list(argv), prog_name=program(), standalone_mode=False)
         sys.stdout.flush()
@@ -208,12 +208,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         if isinstance(error, click.UsageError):
             from perdure.surfaces.cli.output import paragraph
 
-            # It is shown after this word.
+            # Wrapped with the prefix that `show` adds, so that the first line is not too long.
             shown = paragraph(f"Error: {error.format_message()}", sys.stderr)
             error = click.UsageError(shown.removeprefix("Error: "), error.ctx)
         error.show()
         return error.exit_code
     except BrokenPipeError:
-        # The reader of a pipe has gone (`| head`). Nothing more can be said there, at the exit neither.
+        # The reader of the pipe is gone (`| head`). Redirect stdout, or the flush at exit would fail too.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return OK

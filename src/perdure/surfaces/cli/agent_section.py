@@ -1,7 +1,7 @@
-"""An agent's section in perdure.toml: made from the catalogue or a command, and appended so that the rest stays.
+"""An agent's section in perdure.toml: built from the catalogue or a command, and appended to the file.
 
-Above: `perdure agents add` and `perdure agents test`. Below: the file. The whole is read back before it is written: a
-file that would no longer be understood, or in which anything else would change, is left as it is.
+Above: `perdure agents add` and `perdure agents test`. Below: the file. The new text is parsed before it is written: if
+it is not valid, or would change any other setting, the file stays unchanged.
 """
 
 import json
@@ -23,7 +23,7 @@ PRIVATE = 0o600
 
 
 def of_entry(entry: Entry) -> str:
-    """With its own program where that is installed, else with what fetches it."""
+    """The section of a catalogue entry: with the installed program, or else with the command that downloads it."""
     here = bool(entry.installed) and shutil.which(entry.installed[0]) is not None
     about = [f"{entry.title}, {entry.homepage}", f"Log in first: {entry.login}.", entry.notes]
     lines = [f"# {line}" for line in about if line]
@@ -52,12 +52,12 @@ def _list(words: Sequence[str]) -> str:
 
 
 def _string(text: str) -> str:
-    """A basic string of TOML: it has JSON's escapes."""
+    """A TOML basic string; it uses the same escapes as JSON."""
     return json.dumps(text, ensure_ascii=False)
 
 
 def append(path: Path, name: str, section: str) -> None:
-    """Add the section to the file, which need not exist yet."""
+    """Append the section to the file, which may not exist yet."""
     from perdure.runtime.data.settings_check import check_agents
 
     try:
@@ -65,30 +65,30 @@ def append(path: Path, name: str, section: str) -> None:
         check_agents(before, path.parent)
         text = path.read_text("utf-8") if path.exists() else ""
     except (ConfigError, OSError) as error:
-        raise Failure(f"Nothing was changed. {error}") from error
+        raise Failure(f"Nothing changed. {error}") from error
     if name in before.agents:
-        raise Failure(f"{path} has an agent {name!r} already. Change it there, or remove it first.")
+        raise Failure(f"{path} already has an agent {name!r}. Change it there, or remove it first.")
     apart = "" if not text else "\n" if text.endswith("\n") else "\n\n"
     whole = text + apart + section
     try:
         after = msgspec.convert(tomllib.loads(whole), Config)
     except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
         raise Failure(
-            f"{path} is written so that nothing can be appended ({error}). Add by hand:\n{section}"
+            f"Can't append to {path} without breaking it ({error}). Add this section yourself:\n{section}"
         ) from error
     kept = {key: agent for key, agent in after.agents.items() if key != name}
     if name not in after.agents or msgspec.structs.replace(after, agents=kept) != before:
-        raise Failure(f"{path} is written so that nothing can be appended. Add by hand:\n{section}")
+        raise Failure(f"Can't append to {path} without changing other settings. Add this section yourself:\n{section}")
     try:
         write_whole(path, whole)
     except OSError as error:
-        raise Failure(f"{path} can't be written: {error.strerror}. Nothing was changed.") from error
+        raise Failure(f"Can't write {path}: {error.strerror}. Nothing changed.") from error
     except UnicodeEncodeError as error:
-        raise Failure("The command has bytes that are not UTF-8; TOML can't hold them. Nothing was changed.") from error
+        raise Failure("The command is not valid UTF-8, which TOML requires. Nothing changed.") from error
 
 
 def write_whole(path: Path, text: str) -> None:
-    """All of it or nothing, with the old file's mode; a new one is private, as keys may come to stand in it."""
+    """Write atomically, and keep the old file's mode. A new file is private, because it may come to hold keys."""
     target = Path(os.path.realpath(path))
     target.parent.mkdir(parents=True, exist_ok=True)
     mode = target.stat().st_mode & 0o777 if target.exists() else PRIVATE

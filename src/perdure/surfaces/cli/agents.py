@@ -1,4 +1,7 @@
-"""`perdure agents`: what there is, what could be, and whether it works; and `perdure rehearse`, which is shipped."""
+"""`perdure agents`: list, add and test agents; `perdure reload`; and `perdure rehearse`, the built-in agent.
+
+Above: people and scripts. Below: the client, agent_section.py and trial.py; rehearsal.
+"""
 
 import shlex
 import shutil
@@ -23,13 +26,13 @@ TRIAL_TIMEOUT_S = 180.0
     invoke_without_command=True,
     subcommand_metavar="[NAME | COMMAND]",
 )
-@click.option("--all", "everything", is_flag=True, help="Also those that are known and could be added.")
+@click.option("--all", "everything", is_flag=True, help="Also list agents in the catalogue that you can add.")
 @reaching
 @click.pass_context
 def agents_command(ctx: click.Context, reach: Reach, everything: bool) -> None:
-    """List, add and try agents.
+    """List, add and test agents.
 
-    With a NAME only that one. An agent that is not ready says what to do.
+    Without a command, lists all agents, and what to do if one is not ready. With NAME, shows that agent.
     """
     if ctx.invoked_subcommand is not None:
         return
@@ -54,15 +57,17 @@ def agents_command(ctx: click.Context, reach: Reach, everything: bool) -> None:
         for entry in known
         if not entry["offered"]
     ]
-    print_table(["agent", "state", "driver", "version", "what to do"], rows, "There is no agent.", wrap_last=True)
+    print_table(["agent", "state", "driver", "version", "what to do"], rows, "There are no agents.", wrap_last=True)
 
 
-@agents_command.command("sessions", short_help="List the sessions of one agent.")
+@agents_command.command("sessions", short_help="List an agent's sessions.")
 @click.argument("name")
-@click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="At most this many.")
+@click.option(
+    "--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="Maximum number of sessions."
+)
 @reaching
 def agent_sessions_command(reach: Reach, name: str, limit: int) -> None:
-    """List the sessions of one agent: the same as `perdure sessions --agent NAME`."""
+    """List an agent's sessions. Same as `perdure sessions --agent NAME`."""
     list_sessions(reach, limit, agent=name)
 
 
@@ -92,15 +97,24 @@ def show_agent_command(reach: Reach, name: str) -> None:
 
 @agents_command.command("add")
 @click.argument("name")
-@click.option("--command", "call", metavar="TEXT", help="How an agent that is not known is started, as ACP over stdio.")
 @click.option(
-    "--config", envvar="PERDURE_CONFIG", metavar="FILE", help="By default perdure.toml in the data directory."
+    "--command",
+    "call",
+    metavar="TEXT",
+    help="Command that starts an agent that is not in the catalogue. It must speak ACP over stdio.",
+)
+@click.option(
+    "--config",
+    envvar="PERDURE_CONFIG",
+    metavar="FILE",
+    help="Configuration file. Defaults to perdure.toml in the data directory.",
 )
 @reaching
 def add_agent_command(reach: Reach, name: str, call: str | None, config: str | None) -> None:
     """Add an agent to perdure.toml.
 
-    NAME is one that `perdure agents --all` lists, or any with --command. A running server takes it at once.
+    NAME is an agent that `perdure agents --all` lists, or any name with --command. A running server loads the agent
+    immediately.
     """
     from perdure.surfaces.cli import agent_section
 
@@ -113,9 +127,9 @@ def add_agent_command(reach: Reach, name: str, call: str | None, config: str | N
         return
     click.echo(f"Added to {path}:\n\n{section}")
     click.echo(
-        as_typed(f"The server has it. Try it with: perdure agents test {name}")
+        as_typed(f"The server has loaded it. Test it with: perdure agents test {name}")
         if taken
-        else "No server took it yet: the next start will, if it reads this file."
+        else "No running server has loaded it. A server that reads this file loads it when it starts."
     )
 
 
@@ -123,9 +137,9 @@ def _words(call: str) -> list[str]:
     try:
         words = shlex.split(call)
     except ValueError as error:
-        raise click.UsageError(f"--command can't be read: {error}.") from error
+        raise click.UsageError(f"Can't parse --command: {error}.") from error
     if not words:
-        raise click.UsageError("Give --command a program.")
+        raise click.UsageError("--command must not be empty.")
     return words
 
 
@@ -136,12 +150,15 @@ def _known_section(name: str) -> str:
     entry = CATALOGUE.get(name)
     if entry is None:
         raise Failure(
-            f"No agent {name!r} is known. `perdure agents --all` lists those that are; add any other with --command."
+            f"There is no agent {name!r} in the catalogue. `perdure agents --all` lists all entries. Add any other "
+            "agent with --command."
         )
     runner = entry.command[0]
     if shutil.which(runner) is None and not (entry.installed and shutil.which(entry.installed[0])):
         advice = {"npx": "Node.js", "uvx": "uv"}.get(runner, f"it ({entry.install})")
-        click.echo(f"perdure: {runner} was not found here. Install {advice} before you use it.", err=True)
+        click.echo(
+            f"perdure: {runner} was not found on this machine. Install {advice} before you use the agent.", err=True
+        )
     return agent_section.of_entry(entry)
 
 
@@ -150,7 +167,7 @@ def _config_path(reach: Reach, given: str | None) -> Path:
 
 
 def _reloaded(reach: Reach, name: str, path: Path) -> bool:
-    """Whether a running server has it now. One that reads another file has not."""
+    """Reload the running server's agents. Returns whether it has this one; not if it reads another file."""
     from perdure.config import load
 
     wanted = (name, load(path).agents[name].command)
@@ -167,10 +184,10 @@ def _reloaded(reach: Reach, name: str, path: Path) -> bool:
 @click.command()
 @reaching
 def reload_command(reach: Reach) -> None:
-    """Take the agents as perdure.toml names them now, without a restart.
+    """Reload the agents from perdure.toml, without a restart.
 
-    Running turns go on with the agent as it was when they began. All other settings are read at the start: restart the
-    server to change them. Running turns outlive that too.
+    Running turns continue with the old settings of their agent. To change any other setting, restart the server;
+    running turns survive a restart.
     """
     with reach.client() as client:
         before = {agent["name"]: agent["command"] for agent in client.agents()}
@@ -184,23 +201,28 @@ def reload_command(reach: Reach) -> None:
         *(f"changed {name}" for name in after if name in before and after[name] != before[name]),
         *(f"removed {name}" for name in before if name not in after),
     ]
-    said = ", ".join(changes) or "the agents and their commands are the same"
+    said = ", ".join(changes) or "no agent or command has changed"
     click.echo(f"Reloaded: {said}. The server has {len(agents)} agent{'' if len(agents) == 1 else 's'}.")
 
 
 @agents_command.command("test")
 @click.argument("name")
-@click.option("--turn", "text", metavar="TEXT", help="Also send it this message, and show the answer.")
-@click.option("--timeout", "timeout_s", type=click.FloatRange(min=1), default=TRIAL_TIMEOUT_S, help="In seconds.")
+@click.option("--turn", "text", metavar="TEXT", help="Also send this message, and show the answer.")
 @click.option(
-    "--config", envvar="PERDURE_CONFIG", metavar="FILE", help="By default perdure.toml in the data directory."
+    "--timeout", "timeout_s", type=click.FloatRange(min=1), default=TRIAL_TIMEOUT_S, help="Timeout in seconds."
+)
+@click.option(
+    "--config",
+    envvar="PERDURE_CONFIG",
+    metavar="FILE",
+    help="Configuration file. Defaults to perdure.toml in the data directory.",
 )
 @reaching
 def test_agent_command(reach: Reach, name: str, text: str | None, timeout_s: float, config: str | None) -> int:
-    """Start an agent for real, and see whether it opens a session.
+    """Start an agent and check that it opens a session.
 
-    Through the running server if that has it; else with a server of its own, in a temporary directory, also before it
-    is added. What it asks for is denied. Exit code 0 if all went well.
+    Uses the running server if it has the agent. Otherwise starts a temporary server, so you can also test an agent in
+    the catalogue before you add it. Permission requests are denied. Exits 1 if the test fails.
     """
     from perdure.surfaces.cli.trial import Trial, own_server
 
@@ -216,7 +238,7 @@ def test_agent_command(reach: Reach, name: str, text: str | None, timeout_s: flo
         if agent is not None:
             return tried(client, agent)
     if not reach.as_json:
-        click.echo("with a server of its own")
+        click.echo("using a temporary server")
     with own_server(_trial_config(name, _config_path(reach, config))) as client:
         return tried(client, client.agent(name))
 
@@ -234,9 +256,9 @@ def _known_to_server(reach: Reach, client: Client, name: str) -> Json | None:
 
 
 def _trial_config(name: str, path: Path) -> str:
-    """The person's own file if it has the agent; else the catalogue's section. Claude Code is there without."""
+    """The user's configuration if it has the agent, else the catalogue's section, unless the agent needs none."""
     from perdure.config import ConfigError, load
-    from perdure.runtime.agents.catalogue import CATALOGUE, CLAUDE
+    from perdure.runtime.agents.catalogue import CATALOGUE
     from perdure.surfaces.cli import agent_section
 
     try:
@@ -245,13 +267,13 @@ def _trial_config(name: str, path: Path) -> str:
     except (ConfigError, OSError) as error:
         raise Failure(str(error)) from error
     entry = CATALOGUE.get(name)
-    return agent_section.of_entry(entry) if entry is not None and entry is not CLAUDE else ""
+    return agent_section.of_entry(entry) if entry is not None and not entry.is_always_offered else ""
 
 
 @click.command(add_help_option=False, context_settings={"ignore_unknown_options": True})
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def rehearse_command(arguments: tuple[str, ...]) -> int:
-    """Run the rehearsal agent, which needs no model."""
+    """Run the rehearsal agent, which is scripted and needs no model."""
     from perdure import rehearsal
 
     return rehearsal.main(arguments)

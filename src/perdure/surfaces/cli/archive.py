@@ -1,7 +1,7 @@
-"""`perdure archive`, `unarchive` and `erase`: sessions that are put away, and sessions that are gone for good.
+"""`perdure archive`, `unarchive` and `erase`: hide sessions from lists, or delete them permanently.
 
-Above: people and scripts. Below: the client. Archiving changes nothing but the lists; erasing can't be undone, so
-people are asked and scripts say --yes.
+Above: people and scripts. Below: the client. Archiving affects only the lists. Erasing can't be undone, so it asks for
+confirmation; scripts pass --yes.
 """
 
 import sys
@@ -9,10 +9,11 @@ from typing import Any
 
 import click
 
-from perdure.surfaces.cli.output import condition, one_line, print_json
+from perdure.surfaces.cli.output import condition, print_json
 from perdure.surfaces.cli.reach import Failure, Reach, find_session, reaching
 from perdure.surfaces.cli.several import counted, each_session, find_sessions
 from perdure.surfaces.client import Client, Problem
+from perdure.surfaces.short_text import one_line
 
 Json = dict[str, Any]
 
@@ -23,10 +24,10 @@ TITLE_CHARS = 60
 @click.argument("sessions", nargs=-1, required=True, metavar="SESSION...")
 @reaching
 def archive_command(reach: Reach, sessions: tuple[str, ...]) -> int:
-    """Put sessions away: lists leave them out.
+    """Hide sessions from lists.
 
-    SESSION is an id, a unique beginning of one, or `last`; several may be given. Nothing else changes: an archived
-    session can be continued, and `perdure sessions --archived` lists it.
+    SESSION is an id, a unique prefix of one, or `last`. Nothing else changes: you can continue an archived session.
+    `perdure sessions --archived` lists archived sessions.
     """
     return _set_archived(reach, sessions, True)
 
@@ -35,9 +36,9 @@ def archive_command(reach: Reach, sessions: tuple[str, ...]) -> int:
 @click.argument("sessions", nargs=-1, required=True, metavar="SESSION...")
 @reaching
 def unarchive_command(reach: Reach, sessions: tuple[str, ...]) -> int:
-    """Bring archived sessions back into the lists.
+    """Show archived sessions in lists again.
 
-    SESSION is an id or a unique beginning of one; several may be given. `perdure sessions --archived` lists them.
+    SESSION is an id or a unique prefix of one. `perdure sessions --archived` lists archived sessions.
     """
     return _set_archived(reach, sessions, False)
 
@@ -49,20 +50,20 @@ def _set_archived(reach: Reach, sessions: tuple[str, ...], archived: bool) -> in
     if reach.as_json:
         print_json({"sessions": done})
     elif done:
-        click.echo(f"{'Archived' if archived else 'Brought back'} {counted(len(done))}.")
+        click.echo(f"{'Archived' if archived else 'Unarchived'} {counted(len(done))}.")
     return code
 
 
 @click.command()
 @click.argument("sessions", nargs=-1, required=True, metavar="SESSION...")
-@click.option("-y", "--yes", is_flag=True, help="Erase without asking; scripts need it.")
+@click.option("-y", "--yes", is_flag=True, help="Don't ask for confirmation; required in scripts.")
 @reaching
 def erase_command(reach: Reach, sessions: tuple[str, ...], yes: bool) -> int:
-    """Erase sessions for good: end them, and delete all that is kept of them.
+    """Delete sessions permanently.
 
-    SESSION is an id, a unique beginning of one, or `last`; several may be given. Their history, their attachments and
-    their scratch directories are deleted. Files in a project or in a directory that you chose stay. Nothing can bring
-    an erased session back; `perdure archive` only puts it away.
+    SESSION is an id, a unique prefix of one, or `last`. Ends each session and deletes its history, attachments and
+    scratch directory. Files in a project or in a directory that you chose stay. This can't be undone; `perdure archive`
+    only hides a session.
     """
     with reach.client() as client:
         found = _found(client, sessions)
@@ -82,7 +83,7 @@ def erase_command(reach: Reach, sessions: tuple[str, ...], yes: bool) -> int:
 
 
 def _found(client: Client, given: tuple[str, ...]) -> dict[str, str]:
-    """The sessions that are meant, and a line about each. What can't be read any more can still be erased."""
+    """The session ids, and a line about each. A damaged session can still be erased."""
     found: dict[str, str] = {}
     for one in given:
         try:
@@ -99,8 +100,8 @@ def _found(client: Client, given: tuple[str, ...]) -> dict[str, str]:
 
 def _confirm(lines: list[str]) -> None:
     if not sys.stdin.isatty():
-        raise click.UsageError("Nobody can be asked here. Give --yes to erase without asking.")
+        raise click.UsageError("Can't ask for confirmation: stdin is not a terminal. Use --yes to confirm.")
     for line in lines:
         click.echo(f"  {line}", err=True)
-    if not click.confirm(f"Erase {counted(len(lines))} for good?", default=False, err=True):
+    if not click.confirm(f"Permanently delete {counted(len(lines))}?", default=False, err=True):
         raise Failure("Nothing was erased.")

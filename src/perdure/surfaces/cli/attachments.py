@@ -1,7 +1,7 @@
-"""`perdure attachments`: the files that were sent with messages, listed and downloaded.
+"""`perdure attachments`: list and download files that were sent with messages.
 
-Above: people and scripts. Below: the client. `perdure send --attach` sends them. A file keeps the name that it was sent
-with, made safe; one that is there already is never written over unless --force says so.
+Above: people and scripts. Below: the client. `perdure send --attach` sends files. A download keeps the file's name,
+sanitized, and overwrites an existing file only with --force.
 """
 
 import os
@@ -12,12 +12,13 @@ from typing import Any
 import click
 
 from perdure.surfaces.cli.default_group import DefaultGroup
-from perdure.surfaces.cli.output import print_json, print_table, safe, size
+from perdure.surfaces.cli.output import print_json, print_table, size
 from perdure.surfaces.cli.reach import Failure, Reach, find_session, reaching
+from perdure.surfaces.short_text import safe
 
 Json = dict[str, Any]
 
-NOTHING_ATTACHED = "No file was sent with a message. `perdure send --attach FILE` sends one."
+NOTHING_ATTACHED = "The session has no attachments. `perdure send --attach FILE` sends one."
 
 
 @click.group(
@@ -31,9 +32,9 @@ NOTHING_ATTACHED = "No file was sent with a message. `perdure send --attach FILE
 @reaching
 @click.pass_context
 def attachments_command(ctx: click.Context, reach: Reach) -> None:
-    """List and download files that were sent with messages.
+    """List and download files attached to messages.
 
-    `perdure attachments SESSION` lists them. SESSION is an id, a unique beginning of one, or `last`.
+    `perdure attachments SESSION` lists them. SESSION is an id, a unique prefix of one, or `last`.
     """
     if ctx.invoked_subcommand is None:
         raise click.UsageError("Give a SESSION to list its attachments: `perdure attachments last`.")
@@ -43,7 +44,7 @@ def attachments_command(ctx: click.Context, reach: Reach) -> None:
 @click.argument("session")
 @reaching
 def list_command(reach: Reach, session: str) -> None:
-    """List the files that were sent with a session's messages."""
+    """List the files attached to a session's messages."""
     with reach.client() as client:
         found = client.attachments(find_session(client, session))
     if reach.as_json:
@@ -55,8 +56,8 @@ def list_command(reach: Reach, session: str) -> None:
             name_of(one),
             one.get("mime_type") or "",
             size(one["size"]) if one.get("size") is not None else "",
-            "waits" if one["turn"] is None else str(one["turn"]),
-            "" if one.get("file") else "named only: " + str(one.get("path") or one.get("uri") or ""),
+            "queued" if one["turn"] is None else str(one["turn"]),
+            "" if one.get("file") else "not uploaded: " + str(one.get("path") or one.get("uri") or ""),
         ]
         for number, one in enumerate(found, 1)
     ]
@@ -68,14 +69,14 @@ def list_command(reach: Reach, session: str) -> None:
 @click.argument("names", nargs=-1, metavar="[NAME]...")
 @click.option("-d", "--dir", "folder", metavar="DIR", default=".", show_default=True, help="Write into this directory.")
 @click.option("-o", "--output", metavar="FILE", help="Write one attachment to this file; `-` is stdout.")
-@click.option("--force", is_flag=True, help="Write over files that are there already.")
+@click.option("--force", is_flag=True, help="Overwrite existing files.")
 @reaching
 def download_command(
     reach: Reach, session: str, names: tuple[str, ...], folder: str, output: str | None, force: bool
 ) -> None:
-    """Download attachments: those that are named, or all.
+    """Download the given attachments, or all.
 
-    NAME is a file's name or its number in the list. Files are written into the current directory under their own names.
+    NAME is a file name, or its number in the list. Files keep their names.
     """
     with reach.client() as client:
         session_id = find_session(client, session)
@@ -110,17 +111,17 @@ def _find(known: list[Json], given: str) -> Json:
     if not found and given.isascii() and given.isdigit() and 1 <= int(given) <= len(known):
         found = [known[int(given) - 1]]
     if not found:
-        raise Failure(f"The session has no attachment {given!r}. `perdure attachments SESSION` lists them. (not_found)")
+        raise Failure(f"There is no attachment {given!r}. `perdure attachments SESSION` lists them. (not_found)")
     if len(found) > 1:
-        raise Failure(f"{len(found)} attachments are called {given!r}. Give the number in the list instead.", 2)
+        raise Failure(f"{len(found)} attachments are named {given!r}. Give the number in the list instead.", 2)
     if not found[0].get("file"):
         where = found[0].get("path") or found[0].get("uri")
-        raise Failure(f"{given!r} was only named in the message, not sent: it is at {where}.")
+        raise Failure(f"{given!r} was not uploaded with the message. It is at {where}.")
     return found[0]
 
 
 def _targets(folder: Path, wanted: list[Json]) -> list[Path]:
-    """A path for each, inside of the folder whatever a name says. Those of the same name get a number."""
+    """A path in the folder for each attachment, whatever its name contains. Duplicate names get a number."""
     found: list[Path] = []
     for one in wanted:
         name = os.path.basename(safe(name_of(one)).replace("\x00", "")).strip() or "attachment"
@@ -135,7 +136,7 @@ def _targets(folder: Path, wanted: list[Json]) -> list[Path]:
 def _refuse_existing(targets: list[Path]) -> None:
     there = [target for target in targets if target.exists()]
     if there:
-        raise Failure(f"{there[0]} is there already. Give --force to write over it, or another --dir or --output.")
+        raise Failure(f"{there[0]} exists already. Use --force to overwrite it, or another --dir or --output.")
 
 
 def _write(target: Path, content: bytes) -> None:
@@ -147,4 +148,4 @@ def _write(target: Path, content: bytes) -> None:
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(content)
     except OSError as error:
-        raise Failure(f"{target} can't be written: {error.strerror}.") from error
+        raise Failure(f"Can't write {target}: {error.strerror}.") from error

@@ -1,13 +1,12 @@
-"""A server in the background: `perdure chat` starts one where none runs, as `perdure serve --background` does;
-`perdure serve --stop` stops it.
+"""The background server: `perdure chat` and `perdure serve --background` start it, `perdure serve --stop` stops it.
 
-Above: chat.py and serve.py. Below: the data directory's files, and `perdure serve` in a session of its own, so that it
-outlives the chat and its terminal. Commands for scripts start no server: they exit with code 3.
+Above: chat.py and serve.py. Below: files in the data directory, and `perdure serve` in its own process session, so it
+outlives the chat and its terminal. Commands for scripts never start a server; they exit with code 3.
 
-Of two chats that start at once, the first takes `starting.lock` and starts the server; the second waits for it. A
-server that somebody starts by hand meanwhile is as good: what counts is that one says where it listens. The file keeps
-the process id of the server that was started so: if that one dies, a chat starts it again. One that was stopped, or
-that somebody started with options of their own, is left to people.
+If two chats start at the same time, the first takes `starting.lock` and starts the server, and the second waits. A
+server that a user starts meanwhile will do too: any running server ends the wait. `starting.lock` stores the pid of the
+background server. If that server dies, a chat restarts it. A chat never restarts a server that was stopped, or one that
+a user started with `perdure serve`.
 """
 
 import contextlib
@@ -25,38 +24,38 @@ from pathlib import Path
 import click
 
 from perdure.runtime.data.filesystem import make_private
-from perdure.surfaces.cli.output import paragraph, safe
+from perdure.surfaces.cli.output import paragraph
 from perdure.surfaces.cli.places import home_shortened
 from perdure.surfaces.cli.reach import Failure, Reach, is_held
+from perdure.surfaces.short_text import safe
 
 LOG = "server.log"
 STARTING = "starting.lock"
 START_LIMIT_S = 60.0
 STOP_LIMIT_S = 30.0
 SILENT_S = 1.0
-"""A start that takes longer than this says that it is under way."""
+"""A start that takes longer than this shows progress."""
 LOOK_EVERY_S = 0.05
 SHOWN_LINES = 10
 LOG_KEPT_BYTES = 1_000_000
-"""A longer log is set aside when the next server is started."""
+"""A longer log is rotated when the next server starts."""
 NO_SERVER = 3
 RESTARTS_MAX = 3
-"""A chat does not start a server again more often than this."""
-START_YOURSELF = "Correct that, or start a server yourself with `perdure serve`."
-GONE = "The server was stopped. Start it with `perdure serve` in another terminal; this chat then continues."
+"""How often one chat restarts the server at most."""
+START_YOURSELF = "Fix the problem, then try again or start the server with `perdure serve`."
+GONE = "The server has stopped. Start it with `perdure serve` in another terminal; this chat then continues."
 
 
 def start_server(reach: Reach) -> None:
-    """Start the data directory's server, or say that it runs already."""
+    """Start the data directory's server, or report that it is already running."""
     if (url := reach.known_url()) is not None:
-        click.echo(f"A server runs already: {url} (pid {reach.known_pid()}).", err=True)
+        click.echo(f"A server is already running: {url} (pid {reach.known_pid()}).", err=True)
         return
     ensure_server(reach)
 
 
 def ensure_server(reach: Reach) -> None:
-    """Start the data directory's server if none runs, and say so. Whoever names a server by its address means that
-    one."""
+    """Start the data directory's server if none is running, and say so. Does nothing if the user gave a URL."""
     if reach.names_a_server or reach.known_url() is not None:
         return
     try:
@@ -65,29 +64,29 @@ def ensure_server(reach: Reach) -> None:
             if reach.known_url() is None:
                 _start(reach)
     except OSError as error:
-        raise Failure(f"No server can be started on {reach.data}: {error.strerror}.", NO_SERVER) from error
+        raise Failure(f"Can't start a server for {reach.data}: {error.strerror}.", NO_SERVER) from error
 
 
 @contextlib.contextmanager
 def _only_one(reach: Reach) -> Iterator[None]:
-    """One start at a time. Waiting ends early when the other one has its server."""
+    """Allow one start at a time. The wait ends early if a server is running."""
     descriptor = os.open(reach.data / STARTING, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        for _ in _while_waiting("Another chat starts a server"):
+        for _ in _while_waiting("Another chat is starting a server"):
             with contextlib.suppress(BlockingIOError):
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             if reach.known_url() is not None:
                 break
         else:
-            raise Failure(f"Another command starts a server on {reach.data} and does not get done.", NO_SERVER)
+            raise Failure(f"Another command is starting a server for {reach.data}, but has not finished.", NO_SERVER)
         yield
     finally:
         os.close(descriptor)
 
 
 def _while_waiting(what: str, limit_s: float = START_LIMIT_S) -> Iterator[None]:
-    """Until the limit, a few times a second. From the first second on the terminal shows what is going on."""
+    """Loop until the limit, several times a second. After one second, the terminal shows progress."""
     begun, shown = time.monotonic(), -1
     try:
         while (passed_s := time.monotonic() - begun) < limit_s:
@@ -103,14 +102,14 @@ def _while_waiting(what: str, limit_s: float = START_LIMIT_S) -> Iterator[None]:
 
 def _start(reach: Reach) -> None:
     lock, log = reach.data / "lock", reach.data / LOG
-    # One that is just starting, or stopping, has the lock and does not say where it listens.
+    # A server that is starting or stopping holds the lock, but its URL is not known.
     for _ in _while_waiting("Waiting for the server that is starting or stopping"):
         if not is_held(lock):
             break
         if reach.known_url() is not None:
             return
     else:
-        raise Failure(f"A server uses {reach.data}, but has not said where it listens.", NO_SERVER)
+        raise Failure(f"A server is using {reach.data}, but its URL is not known.", NO_SERVER)
     end = _end_of(log)
     child = _spawn(reach, log)
     try:
@@ -121,9 +120,9 @@ def _start(reach: Reach) -> None:
             if code is not None and not is_held(lock):
                 raise _failed(log, end, f"The server did not start (exit code {code}).")
         else:
-            raise _failed(log, end, f"The server (pid {child.pid}) is not ready after {START_LIMIT_S:.0f} s.")
+            raise _failed(log, end, f"The server (pid {child.pid}) was not ready after {START_LIMIT_S:.0f} s.")
     except KeyboardInterrupt:
-        click.echo(f"The server (pid {child.pid}) goes on starting. Its log: {home_shortened(str(log))}", err=True)
+        click.echo(f"The server (pid {child.pid}) is still starting. Its log: {home_shortened(str(log))}", err=True)
         raise
     (reach.data / STARTING).write_text(str(child.pid), "utf-8")
     said = (
@@ -135,7 +134,7 @@ def _start(reach: Reach) -> None:
 
 
 def _end_of(log: Path) -> int:
-    """How long the log is. A long one is set aside first."""
+    """Rotate the log if it is long. Returns its length."""
     try:
         length = log.stat().st_size
         if length > LOG_KEPT_BYTES:
@@ -151,7 +150,7 @@ def _spawn(reach: Reach, log: Path) -> "subprocess.Popen[bytes]":
     descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     try:
         return subprocess.Popen(
-            # Not from the current directory (-P): the server must not import what happens to lie there.
+            # -P: never import modules from the current directory.
             [sys.executable, "-P", "-m", "perdure", "--data", str(reach.data), "serve"],
             stdin=subprocess.DEVNULL,
             stdout=descriptor,
@@ -173,8 +172,7 @@ def _failed(log: Path, start: int, problem: str) -> Failure:
 
 
 class ServerWatch:
-    """Whether a chat's server is still there. One that a chat had started in the background, and that died, is started
-    again."""
+    """Watches a chat's server, and restarts a background server that died."""
 
     def __init__(self, reach: Reach) -> None:
         self._reach = reach
@@ -183,7 +181,7 @@ class ServerWatch:
         self._restarts = 0
 
     def look(self) -> str:
-        """What happened since the last look, for the person; mostly nothing. Does not wait for a server."""
+        """A message about what happened since the last look; usually empty. Never blocks."""
         if self._reach.names_a_server:
             return ""
         if self._reach.known_url() is not None:
@@ -199,17 +197,17 @@ class ServerWatch:
             self._restarted = _spawn(self._reach, self._log)
             (self._reach.data / STARTING).write_text(str(self._restarted.pid), "utf-8")
         except OSError as error:
-            return f"The server died, and could not be started again: {error.strerror}. {GONE}"
-        return f"The server died. It is started again; what the agent did meanwhile is kept. Its log: {self._shown_log}"
+            return f"The server died and could not be restarted: {error.strerror}. {GONE}"
+        return f"The server died and is being restarted. The agent keeps working. Server log: {self._shown_log}"
 
     def _after_restart(self) -> str:
         if self._restarted is None or self._restarted.poll() is None:
             return ""
         code, self._restarted = self._restarted.returncode, None
-        return f"The server did not start again (exit code {code}). Its log: {self._shown_log}\n{START_YOURSELF}"
+        return f"The server did not restart (exit code {code}). Its log: {self._shown_log}\n{START_YOURSELF}"
 
     def _has_died(self) -> bool:
-        """A server that is stopped removes what one that dies leaves behind."""
+        """Whether a background server died. One that stops normally removes server.json."""
         try:
             left = json.loads((self._reach.data / "server.json").read_text("utf-8"))
             return str(left["pid"]) == (self._reach.data / STARTING).read_text("utf-8")
@@ -226,28 +224,28 @@ class ServerWatch:
 
 
 def stop_server(reach: Reach) -> None:
-    """Stop the data directory's server, as Ctrl-C does, and wait until it has ended."""
+    """Stop the data directory's server, like Ctrl-C, and wait until it has exited."""
     pid = reach.known_pid()
     if pid is None:
-        raise Failure(f"No server runs on {reach.data}.", NO_SERVER)
+        raise Failure(f"No server is running for {reach.data}.", NO_SERVER)
     lock = reach.data / "lock"
     if not _has_open(pid, lock):
-        raise Failure(f"The server of {reach.data} is not a process that can be seen here. Stop it where it runs.")
+        raise Failure(f"The server of {reach.data} runs on another machine or in another container. Stop it there.")
     try:
         os.kill(pid, signal.SIGTERM)
     except OSError as error:
-        raise Failure(f"The server (pid {pid}) can't be stopped: {error.strerror}.") from error
+        raise Failure(f"Can't stop the server (pid {pid}): {error.strerror}.") from error
     for _ in _while_waiting("Stopping the server", STOP_LIMIT_S):
         if not is_held(lock):
             break
     else:
-        raise Failure(f"The server (pid {pid}) has not ended within {STOP_LIMIT_S:.0f} s.")
-    click.echo("Stopped the server. Running turns go on, and the next server takes them up.")
+        raise Failure(f"The server (pid {pid}) has not stopped after {STOP_LIMIT_S:.0f} s.")
+    click.echo("Stopped the server. Running turns continue; the next server picks them up.")
 
 
 def _has_open(pid: int, lock: Path) -> bool:
-    """Whether this process has the lock open: in another container its number may be somebody else's. Where the system
-    does not show what a process has open, its number is believed."""
+    """Whether this process has the lock open: a pid from another container may belong to another process here. On a
+    system without /proc, the pid is trusted."""
     if not os.path.isdir("/proc/self/fd"):
         return True
     wanted = lock.stat()

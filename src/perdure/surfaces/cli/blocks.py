@@ -1,9 +1,9 @@
-"""Markdown that is still being written, cut into finished blocks and a tail. Pure.
+"""Splits streaming Markdown into finished blocks and an unfinished tail. Pure.
 
-Above: paint.py draws the finished blocks once and only the tail again and again. Below: nothing.
+Above: paint.py, which draws finished blocks once and redraws only the tail. Below: nothing.
 
-A block ends at a blank line that no indented line follows, or with its fence. A fence that grows beyond
-`MAX_FENCE_LINES` is cut into several with the same opening, so that the tail stays small.
+A block ends at a blank line that is not followed by an indented line, or at the end of its fence. A fence of more than
+`MAX_FENCE_LINES` is split into several with the same opening, to keep the tail small.
 """
 
 import re
@@ -14,7 +14,7 @@ _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})(.*)")
 
 
 class Blocks:
-    """Feed it text as it comes; it gives back the blocks that will not change any more."""
+    """Feed it text as it arrives. It returns blocks that are final."""
 
     def __init__(self) -> None:
         self._lines: list[str] = []
@@ -25,7 +25,7 @@ class Blocks:
 
     @property
     def tail(self) -> str:
-        """The block that is being written."""
+        """The unfinished block."""
         return "\n".join([*self._lines, self._rest])
 
     def feed(self, text: str) -> list[str]:
@@ -37,7 +37,7 @@ class Blocks:
         return found
 
     def finish(self) -> list[str]:
-        """All that is left."""
+        """The rest, as finished blocks."""
         found = self.feed("\n") if self._rest else []
         self._cut(found)
         self._fence = ""

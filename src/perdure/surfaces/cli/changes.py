@@ -1,12 +1,12 @@
-"""What `/retry`, `/edit`, `/rewind`, `/fork` and `/plan` do in a chat. Each is one blocking call for a thread.
+"""The chat commands `/retry`, `/edit`, `/rewind`, `/fork` and `/plan`. Each is one blocking call.
 
-Above: conversation.py, which has the screen. Below: the client, and histories.py's ways to name a turn. The session's
-events tell what was changed; here is said only what they don't say.
+Above: conversation.py, which calls them in a thread. Below: the client, and the turn syntax of history_commands.py. The
+session's events report the change; the outcome adds only what they don't report.
 """
 
 from typing import Any, NamedTuple
 
-from perdure.surfaces.cli.histories import message_of, split_turn, waits_to_begin
+from perdure.surfaces.cli.history_commands import message_of, split_turn, waits_to_begin
 from perdure.surfaces.cli.plans import plan_words
 from perdure.surfaces.cli.prompts import NotUnderstood
 from perdure.surfaces.cli.terms import as_typed
@@ -16,7 +16,7 @@ Json = dict[str, Any]
 
 
 class Outcome(NamedTuple):
-    """A note for the person, what is put into the input, or the session that the chat goes on in."""
+    """A note for the user, text for the input, or the session in which the chat continues."""
 
     note: str = ""
     draft: str = ""
@@ -35,23 +35,23 @@ def edit(client: Client, session_id: str, line: str) -> Outcome:
     turn, text = _split(session, line)
     number = turn["turn"]
     if not text:
-        return Outcome("Change the text, then press Enter.", f"/edit {number} {message_of(client, session_id, number)}")
+        return Outcome("Edit the text, then press Enter.", f"/edit {number} {message_of(client, session_id, number)}")
     client.edit_message(session_id, turn["message_id"], text, revision=session["revision"])
     if waits_to_begin(turn):
-        return Outcome("Its turn has not begun yet.")
-    return Outcome(f"Its answer stays. /retry {number} replaces it and all that follows.")
+        return Outcome("The turn has not started yet.")
+    return Outcome(f"The answer stays. /retry {number} replaces it and all later turns.")
 
 
 def rewind(client: Client, session_id: str, line: str) -> Outcome:
     turn = _number(line, "/rewind N")
     revision = client.session(session_id)["revision"]
     client.rewind(session_id, turn, revision=revision)
-    return Outcome(as_typed(f"What was dropped stays in the log: perdure show {session_id} --rewound"))
+    return Outcome(as_typed(f"Rewound turns stay in the log: perdure show {session_id} --rewound"))
 
 
 def fork(client: Client, session_id: str, line: str) -> Outcome:
     made = client.fork(session_id, _number(line, "/fork N, or /fork alone") if line else None)
-    return Outcome(f"This is {made['id']} now; {session_id} stays as it is.", session_id=made["id"])
+    return Outcome(f"Switched to {made['id']}. {session_id} is unchanged.", session_id=made["id"])
 
 
 def plan(client: Client, session_id: str, agent: str | None, fresh: bool) -> Outcome:
@@ -66,5 +66,5 @@ def _split(session: Json, line: str) -> tuple[Json, str]:
 
 def _number(line: str, usage: str) -> int:
     if not (line.isascii() and line.isdigit() and int(line)):
-        raise NotUnderstood(f"Give the number of a turn: {usage}.")
+        raise NotUnderstood(f"Give a turn number: {usage}.")
     return int(line)

@@ -1,8 +1,8 @@
-"""`perdure chat`: the command, and the plain chat for scripts. In a terminal, conversation.py takes over.
+"""`perdure chat`: the command, and the plain chat for scripts. conversation.py is the chat in a terminal.
 
-Above: people and pipes. Below: the client. Where stdin or stdout is not a terminal each line is a message and answers
-are plain text, so that `echo 'say hi' | perdure chat` works; only `/agent NAME` is no message here either. A line that
-is refused does not end the chat: the next one may be an answer to it.
+Above: people and pipes. Below: the client. If stdin or stdout is not a terminal, each line is a message and answers are
+plain text, so `echo 'say hi' | perdure chat` works. The only command here is `/agent NAME`. If the server refuses a
+line, the chat continues with the next one.
 """
 
 import sys
@@ -15,32 +15,32 @@ from perdure.surfaces.cli.background import ServerWatch, ensure_server
 from perdure.surfaces.cli.chat_commands import unescaped
 from perdure.surfaces.cli.config_options import current
 from perdure.surfaces.cli.messages import SEND_PATIENCE_S, follow_turn
-from perdure.surfaces.cli.output import one_line
 from perdure.surfaces.cli.places import Place, Wish, check_current, choose, home_shortened, placing, sees_here
 from perdure.surfaces.cli.reach import Failure, Reach, find_session, reaching, sentence_of
 from perdure.surfaces.cli.terms import as_typed
 from perdure.surfaces.client import Client, Problem
+from perdure.surfaces.short_text import one_line
 
 Json = dict[str, Any]
 
 TITLE_CHARS = 60
 SCRATCH = "a new scratch folder"
-HELP_LINE = "/help lists what you can do here."
+HELP_LINE = "/help lists keys and commands."
 
 
 class Beginning(NamedTuple):
-    """Where a chat begins: in a session, or with what the first message makes one from."""
+    """How a chat starts: in a session, or with the settings for a new one."""
 
     session_id: str | None
     agent: str | None
     place: Place
     fresh: bool
     config: Mapping[str, str] = {}
-    """The model and the mode of a new session, as far as they were given."""
+    """The model and mode for a new session, if given."""
     header: str = HELP_LINE
-    """Agent, model, directory and session, for the first lines of the chat."""
+    """The first lines of the chat: agent, model, directory and session."""
     is_local: bool = False
-    """Whether the server, and so the agent, sees the files of this machine."""
+    """Whether the server, and so the agent, sees this machine's files."""
 
     @property
     def where(self) -> str:
@@ -52,17 +52,17 @@ class Beginning(NamedTuple):
 
 @click.command()
 @click.argument("session", required=False)
-@click.option("--agent", help="The agent to talk with.")
+@click.option("--agent", help="Agent to talk to.")
 @placing
-@click.option("--model", help="For a new session: the agent's model.")
-@click.option("--mode", help="For a new session: the agent's mode.")
-@click.option("-c", "--continue", "continues", is_flag=True, help="Continue the last session, as SESSION `last` does.")
+@click.option("--model", help="For a new session: model to use.")
+@click.option("--mode", help="For a new session: mode to use.")
+@click.option("-c", "--continue", "continues", is_flag=True, help="Continue the last session, like SESSION `last`.")
 @click.option(
     "--fresh",
     "--fresh-session",
     "fresh",
     is_flag=True,
-    help="Restart the agent's context: replay the conversation to it.",
+    help="Restart the agent's context and replay the conversation.",
 )
 @reaching
 def chat_command(
@@ -75,11 +75,12 @@ def chat_command(
     continues: bool,
     fresh: bool,
 ) -> int:
-    """Talk with an agent in this terminal.
+    """Chat with an agent in this terminal.
 
-    SESSION is an id, a unique beginning of one, or `last`. Without a SESSION the first message begins one, in the
-    current directory. If no server runs, one is started in the background. /help in the chat lists what you can do.
-    If stdin is not a terminal, each line is a message, and `/agent NAME` goes on with another agent.
+    SESSION is an id, a unique prefix of one, or `last`. Without SESSION, the first message starts a new session in the
+    current directory. Starts a server in the background if none is running. In the chat, /help lists keys and commands.
+
+    If stdin or stdout is not a terminal, each input line is a message, and `/agent NAME` switches to another agent.
     """
     if continues and session is not None:
         raise click.UsageError("Give SESSION or --continue, not both.")
@@ -87,11 +88,11 @@ def chat_command(
     config = {name: value for name, value in (("model", model), ("mode", mode)) if value is not None}
     if session is not None and (wish.is_given or config):
         raise click.UsageError(
-            "--workdir, --project, --scratch, --model and --mode are for a new session: leave out the session or these."
+            "--workdir, --project, --scratch, --model and --mode are only for a new session. Leave them or SESSION out."
         )
     if session is not None and " " in session.strip():
         raise click.UsageError(
-            as_typed(f"{session!r} is no session. Enter a message in the chat, or send it: perdure send --wait TEXT")
+            as_typed(f"{session!r} is not a session. Type messages in the chat, or use: perdure send --wait TEXT")
         )
     is_plain = reach.as_json or not (sys.stdin.isatty() and sys.stdout.isatty())
     if not is_plain:
@@ -114,7 +115,7 @@ def chat_command(
 def _place(reach: Reach, client: Client, wish: Wish, session_id: str | None) -> Place:
     if session_id is None:
         return choose(reach, client, wish)
-    # For a session that the chat begins later. What speaks against the current directory must not end this chat.
+    # For a session that the user may start later. An unsuitable directory must not end this chat.
     try:
         return choose(reach, client, wish)
     except Failure:
@@ -122,13 +123,13 @@ def _place(reach: Reach, client: Client, wish: Wish, session_id: str | None) -> 
 
 
 def header(client: Client, beginning: Beginning) -> str:
-    """Agent, model and directory; title and session; and what is to be known of them: each in a line of its own."""
+    """The chat's header: agent, model and directory; title and session id; warnings. One per line."""
     session = client.session(beginning.session_id) if beginning.session_id else None
     known = {entry["name"]: entry for entry in client.agents()}
     project = session["project"] if session else beginning.place.project
     settings = next((one for one in client.projects() if project in (one["id"], one["name"])), None)
     if project is not None and settings is None and session is None:
-        raise Failure(f"There is no project {project!r}. `perdure projects` lists them. (not_found)")
+        raise Failure(f"There is no project {project!r}. `perdure projects` lists all projects. (not_found)")
     its_agent = session["agent"] if session else settings and settings["agent"]
     name = beginning.agent or its_agent or client.default_agent()
     agent = known.get(name, {"name": name, "state": "missing", "reason": "the server no longer has this agent."})
@@ -148,19 +149,19 @@ def header(client: Client, beginning: Beginning) -> str:
             lines.append(f'"{one_line(session["title"], TITLE_CHARS)}"')
         lines.append(f"Session {session['id']}. {HELP_LINE}")
     if agent["state"] != "ready":
-        lines.append(f"{agent['name']} can't work yet: {agent['reason']}")
+        lines.append(f"{agent['name']} is not ready: {agent['reason']}")
     if session is None and beginning.place.warning:
         lines.append(beginning.place.warning)
     return "\n".join(lines)
 
 
 def _model(known: Json) -> str:
-    """The model of a session, or the one that an agent begins with, as far as it has said so."""
+    """The model of a session, or an agent's default model."""
     return current(known, "model") or "its default model"
 
 
 def chosen_agent(client: Client, name: str) -> str | None:
-    """The agent that the next message goes to; None, and a sentence, if no agent has this name."""
+    """The name if there is such an agent; otherwise prints the agents and returns None."""
     known = [agent["name"] for agent in client.agents()]
     if name in known:
         return name
@@ -170,7 +171,7 @@ def chosen_agent(client: Client, name: str) -> str | None:
 
 
 def plain_chat(client: Client, beginning: Beginning, *, as_json: bool) -> int:
-    """One message per line of stdin. 1 if a line was refused or a turn did not end well."""
+    """Send each line of stdin as a message. Returns 1 if a line was refused or a turn failed."""
     client.patience_s = SEND_PATIENCE_S
     worst = 0
     session_id, agent, fresh = beginning.session_id, beginning.agent, beginning.fresh

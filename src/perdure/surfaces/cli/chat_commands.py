@@ -1,7 +1,7 @@
-"""What a line in a chat means: one of the chat's own commands, a message, or a mistake. And the text of /help.
+"""Parses a line of the chat: one of the chat's own commands, a message, or a mistake. Also the text of /help.
 
-Above: conversation.py, which does it, and completion.py, which offers it. Below: core's reading of an agent's commands.
-The chat's own commands win over an agent's command of the same name; `//name` always reaches the agent's. Pure.
+Above: conversation.py, which runs it, and completion.py. Below: core's parser for an agent's slash commands. The chat's
+own commands take precedence over an agent's command of the same name; `//name` always reaches the agent. Pure.
 """
 
 from collections.abc import Collection, Sequence
@@ -15,7 +15,7 @@ from perdure.core.slash_commands import SHAPE, called, names
 Json = dict[str, Any]
 
 
-class Command(NamedTuple):
+class ChatCommand(NamedTuple):
     name: str
     usage: str
     help: str
@@ -23,42 +23,42 @@ class Command(NamedTuple):
 
 
 OWN = (
-    Command("help", "", "show these lines"),
-    Command("model", "[NAME]", "list the models, or choose one by number or name"),
-    Command("mode", "[NAME]", "list the modes, or choose one by number or name"),
-    Command("agent", "[NAME]", "list the agents, or continue with another one"),
-    Command("sessions", "[N or ID]", "list recent sessions, or open one (also /resume)", ("resume",)),
-    Command("new", "", "begin a new session (also /clear)", ("clear",)),
-    Command("queue", "TEXT", "send TEXT when the running turn is over"),
-    Command("abort", "", "interrupt the running turn"),
-    Command("retry", "[N] [TEXT]", "run turn N or the last one again; TEXT replaces its text"),
-    Command("edit", "[N] [TEXT]", "change the message of turn N; without TEXT, in the input"),
-    Command("rewind", "N", "drop turn N and all after it"),
-    Command("fork", "[N]", "continue in a new session, with the turns up to N or all"),
-    Command("fresh", "", "replay the conversation to the agent in the next turn"),
-    Command("plan", "", "what the next turn would do, and why"),
-    Command("skip", "", "give no answer to the open prompt"),
-    Command("status", "", "the session's state, why, its agent and directory"),
-    Command("quit", "", "leave; the agent continues (also /exit)", ("exit",)),
+    ChatCommand("help", "", "show this help"),
+    ChatCommand("model", "[NAME]", "list the models, or choose one by number or name"),
+    ChatCommand("mode", "[NAME]", "list the modes, or choose one by number or name"),
+    ChatCommand("agent", "[NAME]", "list the agents, or switch to another one"),
+    ChatCommand("sessions", "[N or ID]", "list recent sessions, or open one (also /resume)", ("resume",)),
+    ChatCommand("new", "", "start a new session (also /clear)", ("clear",)),
+    ChatCommand("queue", "TEXT", "send TEXT when the running turn ends"),
+    ChatCommand("abort", "", "interrupt the running turn"),
+    ChatCommand("retry", "[N] [TEXT]", "re-run turn N, or the last one; TEXT replaces the message"),
+    ChatCommand("edit", "[N] [TEXT]", "change the message of turn N; without TEXT, edit it here"),
+    ChatCommand("rewind", "N", "remove turn N and all later turns"),
+    ChatCommand("fork", "[N]", "continue in a new session with the turns up to N, or all"),
+    ChatCommand("fresh", "", "restart the agent's context with the next message"),
+    ChatCommand("plan", "", "show what context the next turn would get, and why"),
+    ChatCommand("skip", "", "close the open prompt without an answer"),
+    ChatCommand("status", "", "show the session's state, agent and directory"),
+    ChatCommand("quit", "", "leave; the agent continues (also /exit)", ("exit",)),
 )
 NAMES = {alias: command.name for command in OWN for alias in (command.name, *command.aliases)}
-"""Maps each name that the chat keeps for itself to its command."""
+"""Maps each name and alias to its chat command."""
 
 KEYS = (
     ("Enter", "send"),
-    ("Alt+Enter, Ctrl-J", "new line"),
+    ("Alt+Enter, Ctrl-J", "insert a new line"),
     ("Tab", "complete a command, a name or a file"),
-    ("Up, Down", "earlier lines, or choose a completion"),
-    ("Esc, Ctrl-C", "take back what is queued; if nothing is, interrupt"),
+    ("Up, Down", "recall earlier lines, or choose a completion"),
+    ("Esc, Ctrl-C", "withdraw queued messages; if there are none, interrupt"),
     ("Ctrl-C twice, Ctrl-D", "leave; the agent continues"),
-    ("Ctrl-O", "show all of what was folded"),
-    ("Ctrl-V", "attach the clipboard's image; or paste an image's path"),
+    ("Ctrl-O", "show the rest of a folded change or output"),
+    ("Ctrl-V", "attach the image in the clipboard"),
 )
 LISTED = 8
 NARROWEST = 24
-"""A second column with less room than this goes below the first."""
+"""If the second column has less room than this, it goes below the first."""
 CLOSE = 0.75
-"""How much a mistyped name must have in common with a command to be taken for it."""
+"""How similar a mistyped name must be to a command to be suggested."""
 
 
 class Own(NamedTuple):
@@ -69,7 +69,7 @@ class Own(NamedTuple):
 
 
 class Message(NamedTuple):
-    """What is sent to the agent. `command`: as far as is known here, one of its slash commands."""
+    """A message to the agent. `command`: it is known to be one of the agent's slash commands."""
 
     text: str
     command: bool = False
@@ -80,7 +80,7 @@ class Mistake(NamedTuple):
 
 
 def read(line: str, commands: Collection[str] | None, agent: str) -> Own | Message | Mistake:
-    """What a line asks for. `commands` are the agent's; None if it has never said which it has."""
+    """Parse a line. `commands` are the agent's slash commands; None if unknown."""
     word, _, rest = line.partition(" ")
     word = word.split("\n", 1)[0]
     name = word[1:]
@@ -98,7 +98,7 @@ def read(line: str, commands: Collection[str] | None, agent: str) -> Own | Messa
     if alike:
         return Mistake(f"There is no /{name}. Did you mean {' or '.join(f'/{one}' for one in alike)}?")
     if not rest.strip():
-        return Mistake(f"Neither the chat nor {agent} has a command /{name}. /help lists those that there are.")
+        return Mistake(f"Neither the chat nor {agent} has a command /{name}. /help lists all commands.")
     return Message(line)
 
 
@@ -107,13 +107,13 @@ def _escaped(line: str, commands: Collection[str] | None, agent: str) -> Message
         return Message(line[1:], commands is not None)
     name = _escaped_name(line)
     if name in NAMES:
-        return Mistake(f"{agent} has no command /{name}. /{name} alone is the chat's own.")
+        return Mistake(f"{agent} has no command /{name}. Use /{name} for the chat's own command.")
     return Message(line)
 
 
 def unescaped(line: str) -> str:
-    """A line of a plain chat, which knows no agent's commands: with two slashes a name of the chat's own goes to the
-    agent here too."""
+    """A line of a plain chat without its escape: `//name` goes to the agent as `/name` if the chat has a command of
+    that name."""
     return line[1:] if line.startswith("//") and _escaped_name(line) in NAMES else line
 
 
@@ -132,13 +132,13 @@ def offered(commands: Sequence[Json] | None, agent: str) -> list[tuple[str, str]
 
 
 def spelled(name: str) -> str:
-    """How an agent's command is entered after the first slash: one that the chat has too needs a second one."""
+    """An agent's command as entered after the first slash: it needs a second slash if the chat has one of that name."""
     return f"/{name}" if name in NAMES else name
 
 
 def help_text(commands: Sequence[Json] | None, agent: str, columns: int = 80) -> str:
-    """All keys and commands, in two columns; what does not fit continues in the second one."""
-    rows = [*KEYS, ("@path", "mention a file of the session's directory"), ("", "")]
+    """All keys and commands in two columns. The second column wraps."""
+    rows = [*KEYS, ("@path", "mention a file in the session's directory"), ("", "")]
     rows += [(f"/{command.name} {command.usage}".rstrip(), command.help) for command in OWN]
     width = max(len(entered) for entered, _ in rows)
     lines = [line for entered, what in rows for line in _two_columns(entered, width, what, columns - 1)]
@@ -154,12 +154,12 @@ def _two_columns(left: str, width: int, right: str, columns: int) -> list[str]:
 
 
 def agents_help(commands: Sequence[Json] | None, agent: str) -> str:
-    """The agent's own commands, and the rule for names that the chat has too."""
+    """The agent's slash commands, and the rule for names that the chat has too."""
     if commands is None:
-        return f"{agent} has not said yet which slash commands it has. Any other /name is sent to it as it is."
+        return f"The slash commands of {agent} are not known yet. Any other /name is sent to it unchanged."
     known = [f"/{spelled(name)}" for name in names(commands)]
     if not known:
         return f"{agent} has no slash commands."
     more = f" and {len(known) - LISTED} more (type / and press Tab)" if len(known) > LISTED else ""
-    rule = "The chat's own commands come first: with two slashes, as in //status, a command goes to the agent."
+    rule = "If the chat and the agent share a name, use two slashes for the agent's command, as in //status."
     return f"Commands of {agent}: {', '.join(known[:LISTED])}{more}.\n{rule}"

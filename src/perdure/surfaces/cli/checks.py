@@ -1,7 +1,7 @@
-"""What `perdure doctor` looks at on this machine: Python, the data directory, SQLite, the keeper's guarantees, files.
+"""The checks of `perdure doctor` on this machine: Python, data directory, SQLite, keeper guarantees, open files.
 
-Above: doctor.py. Below: the system. Each check answers with findings, and changes nothing but a file that it removes
-again. A finding that is not ok says what to do.
+Above: doctor.py. Below: the operating system. Each check yields findings and leaves nothing behind. A finding that is
+not ok says what to do.
 """
 
 import ctypes
@@ -25,7 +25,7 @@ from perdure.surfaces import open_files
 
 MIN_PYTHON = (3, 11)
 LOW_FREE_BYTES = 1024 * 1024 * 1024
-# The search index folds accents in a way that came with it (`remove_diacritics 2`).
+# The first version with `remove_diacritics 2`, which the search index uses.
 MIN_SQLITE = (3, 27, 0)
 PR_GET_PDEATHSIG, PR_GET_CHILD_SUBREAPER = 2, 37
 CONTAINER_SIGNS = ("/.dockerenv", "/run/.containerenv")
@@ -49,19 +49,19 @@ def check_python() -> Iterator[Finding]:
 
 
 def check_database(database: str | None, config: Config) -> Iterator[Finding]:
-    """PostgreSQL, where `--database` or PERDURE_DATABASE names one."""
+    """PostgreSQL, if `--database` or PERDURE_DATABASE is set."""
     if database:
         for level, what in database_check.look(database, config.server):
             yield Finding(level, "postgresql", what)
 
 
 def read_settings(data: Path) -> tuple[Config, list[Finding]]:
-    """The settings that a server on this directory would have, and what is wrong with them."""
+    """The settings for a server on this directory, and problems with them."""
     path = data / "perdure.toml"
     try:
         config = load(path)
     except ConfigError as error:
-        return Config(), [Finding("problem", "settings", f"{error} Until then no server starts here.")]
+        return Config(), [Finding("problem", "settings", f"{error} Until then, no server can start here.")]
     found = [Finding("problem", about, what) for about, what in settings_check.troubles(config, data)]
     if not found and path.exists():
         found = [Finding("ok", "settings", str(path))]
@@ -69,19 +69,19 @@ def read_settings(data: Path) -> tuple[Config, list[Finding]]:
 
 
 def check_data(data: Path, config: Config) -> Iterator[Finding]:
-    """The data directory, or the nearest one above it that exists already."""
+    """The data directory, or its nearest existing parent."""
     place = data
     while not place.exists() and place != place.parent:
         place = place.parent
     if not place.is_dir():
         yield Finding("problem", "data directory", f"{place} is not a directory. Choose another with --data.")
         return
-    made = "" if place == data else " (made at the first start)"
+    made = "" if place == data else " (created when the server first starts)"
     try:
         with tempfile.TemporaryFile(dir=place):
-            yield Finding("ok", "data directory", f"{data}{made} can be written")
+            yield Finding("ok", "data directory", f"{data}{made} is writable")
     except OSError as error:
-        what = f"{data} can't be written: {error.strerror}. Correct its owner, or choose another with --data."
+        what = f"Can't write to {data}: {error.strerror}. Fix its owner, or choose another with --data."
         yield Finding("problem", "data directory", what)
     if place == data and (problem := not_ours(data)) is not None:
         yield Finding("problem", "data directory", problem)
@@ -98,17 +98,19 @@ def _free_space(place: Path, floor_bytes: int) -> Finding:
     free = shutil.disk_usage(place).free
     shown = f"{free / 1024**3:.1f} GiB free"
     if free < floor_bytes:
-        what = f"{shown}, less than disk_floor_mb. Agents are made to wait until there is more: make room."
+        what = f"{shown}, less than disk_floor_mb. Agents wait until there is more. Free some space."
         return Finding("problem", "free space", what)
     if free < LOW_FREE_BYTES:
-        return Finding("warning", "free space", f"{shown}. Make room before it is full.")
+        return Finding("warning", "free space", f"{shown}. Free some space before the disk is full.")
     return Finding("ok", "free space", shown)
 
 
 def check_sqlite() -> Iterator[Finding]:
     if sqlite3.sqlite_version_info < MIN_SQLITE:
         wanted = ".".join(str(part) for part in MIN_SQLITE)
-        yield Finding("problem", "sqlite", f"{sqlite3.sqlite_version} is too old. Use a Python with {wanted} or newer.")
+        yield Finding(
+            "problem", "sqlite", f"{sqlite3.sqlite_version} is too old. Use a Python with SQLite {wanted} or newer."
+        )
         return
     with tempfile.TemporaryDirectory() as folder:
         database = sqlite3.connect(os.path.join(folder, "check.db"))
@@ -123,26 +125,26 @@ def check_sqlite() -> Iterator[Finding]:
     if not has_search:
         yield Finding("problem", "sqlite", "has no FTS5, which search needs. Use another build of Python.")
     elif mode != "wal":
-        yield Finding("problem", "sqlite", f"can't use WAL here (it says {mode}). Use a local file system.")
+        yield Finding("problem", "sqlite", f"can't use WAL here (journal mode is {mode}). Use a local file system.")
     else:
         yield Finding("ok", "sqlite", f"{sqlite3.sqlite_version} with WAL and FTS5")
 
 
 def check_store(data: Path, deep: bool) -> Iterator[Finding]:
-    """What is stored: that it can be read, and what was set aside because it can't."""
+    """Whether stored data can be read, and what is damaged."""
     found = list(dict.fromkeys([*inspection.look(data), *(inspection.look_deep(data) if deep else ())]))
     for fault in found:
         yield Finding("problem", fault.about, fault.what)
     if any(not fault.about.startswith("launch") for fault in found):
-        more = "" if deep else "`perdure doctor --deep` looks at every row. "
+        more = "" if deep else "`perdure doctor --deep` checks every row. "
         yield Finding(
             "problem",
             "database",
-            f"{data / 'perdure.db'} is damaged. {more}Copy it before you try anything. Restore a backup, or rescue "
-            "what can be read: docs/operations.md says how, under Damage. Sessions that can be read go on meanwhile.",
+            f"{data / 'perdure.db'} is damaged. {more}Copy it before you do anything else. Restore a backup, or "
+            "recover the readable data: see Damage in docs/operations.md. Undamaged sessions keep working.",
         )
     elif (data / "perdure.db").exists():
-        what = "every page and row can be read" if deep else "sessions can be read (--deep reads every page and row)"
+        what = "every page and row is readable" if deep else "sessions are readable (--deep reads every page and row)"
         yield Finding("ok", "database", what)
 
 
@@ -151,39 +153,43 @@ def check_token(data: Path) -> Iterator[Finding]:
     try:
         mode = stat.S_IMODE(token.stat().st_mode)
     except FileNotFoundError:
-        yield Finding("ok", "token", "none yet; the first start makes one")
+        yield Finding("ok", "token", "none yet; the server creates one when it first starts")
         return
     except OSError as error:
-        yield Finding("problem", "token", f"{token} can't be read: {error.strerror}. Run as the server's user.")
+        yield Finding(
+            "problem", "token", f"Can't read {token}: {error.strerror}. Run this command as the server's user."
+        )
         return
     if mode & 0o077:
-        yield Finding("problem", "token", f"others may read {token}. Run: chmod 600 {token}")
+        yield Finding("problem", "token", f"other users can read {token}. Run: chmod 600 {token}")
     else:
         yield Finding("ok", "token", f"mode {mode:04o}")
 
 
 def check_keeper(data: Path) -> Iterator[Finding]:
-    """Which guarantees hold here: that a turn outlives the server, and that no process outlives its keeper."""
+    """Which guarantees hold here: a turn survives the server, and no process outlives its keeper."""
     if sys.platform != "linux":
-        what = "this system has neither subreaper nor death signal; stray processes are found by the process tree only"
-        yield Finding("warning", "keeper", f"{what}. Use Linux where agents start many processes.")
+        what = "this system has neither subreaper nor death signal; orphans are found only through the process tree"
+        yield Finding("warning", "keeper", f"{what}. Use Linux if agents start many processes.")
         return
     for about, works, what in (
-        ("subreaper", _can_prctl(PR_GET_CHILD_SUBREAPER), "a keeper inherits what its agent leaves behind"),
+        ("subreaper", _can_prctl(PR_GET_CHILD_SUBREAPER), "a keeper adopts its agent's orphaned processes"),
         ("death signal", _can_prctl(PR_GET_PDEATHSIG), "an agent ends when its keeper is killed"),
-        ("process marks", Path("/proc/self/environ").exists(), "processes of a dead launch are found"),
+        ("process marks", Path("/proc/self/environ").exists(), "processes left by a dead launch are found"),
         ("pidfd", _can_pidfd(), "a reused pid is never signalled"),
     ):
         if works:
             yield Finding("ok", about, what)
         else:
-            yield Finding("warning", about, f"does not work here, so it does not hold that {what}. Use a newer kernel.")
+            yield Finding(
+                "warning", about, f"not available, so Perdure can't guarantee that {what}. Use a newer kernel."
+            )
     yield _control_groups(data)
     yield _init_process()
 
 
 def check_open_files(pid: int | None) -> Iterator[Finding]:
-    """Of the running server with this pid, or of one that would be started here."""
+    """The limit of the running server with this pid, or of a server started here."""
     limit = open_files.limit_of_server(pid)
     if limit < open_files.LOW_OPEN_FILES:
         what = f"at most {limit}, and every viewer and agent needs some. Raise `ulimit -Hn` (systemd: LimitNOFILE) to "
@@ -193,7 +199,7 @@ def check_open_files(pid: int | None) -> Iterator[Finding]:
 
 
 def _control_groups(data: Path) -> Finding:
-    """As the server has found them, which may run elsewhere than this command; else as they are here."""
+    """As the server found them, because this command may run elsewhere; without a server, as found here."""
     try:
         noted = json.loads((data / "server.json").read_text())["control_groups"]
         base = cgroups.Base(Path(noted["folder"]), noted["version"]) if noted["folder"] else None
@@ -201,10 +207,10 @@ def _control_groups(data: Path) -> Finding:
     except (OSError, ValueError, KeyError, TypeError):
         base, reason = cgroups.find()
     if base is not None:
-        what = "also what an agent starts with an empty environment and no parent is found after its keeper was killed"
+        what = "after a keeper is killed, even processes without a parent and environment are found"
         return Finding("ok", "control groups", f"version {base.version}, {base.folder}; {what}")
-    what = f"can't be used ({reason}), so a process that leaves its parents and clears its environment outlives "
-    what += "a keeper that is killed. Run the server as a systemd service with Delegate=yes, or as root."
+    what = f"not usable ({reason}), so a process that detaches and clears its environment survives if its keeper is "
+    what += "killed. Run the server as a systemd service with Delegate=yes, or as root."
     return Finding("warning", "control groups", what)
 
 
@@ -233,9 +239,10 @@ def _init_process() -> Finding:
     except OSError:
         name = "unknown"
     if os.getpid() == 1:
-        what = "Perdure would be PID 1, and turns end with it. Run the container with an init process (docker --init)."
+        what = "Perdure would be PID 1, and turns end with it. Run an init process: see docs/operations.md#containers."
         return Finding("warning", "init", what)
     if any(Path(sign).exists() for sign in CONTAINER_SIGNS) and name not in INIT_NAMES:
-        what = f"PID 1 of this container is {name}, not an init process. With --init, turns outlive a crash."
+        what = f"PID 1 of this container is {name}, not an init process. Turns survive a server crash only if the "
+        what += "container does: see docs/operations.md#containers."
         return Finding("warning", "init", what)
-    return Finding("ok", "init", f"PID 1 is {name}; a turn outlives a crash of the server")
+    return Finding("ok", "init", f"PID 1 is {name}; turns survive a server crash")

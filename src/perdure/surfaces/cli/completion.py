@@ -1,7 +1,7 @@
-"""What can be completed in a chat's input: slash commands, the names that some of them take, files after an @.
+"""Completion in the chat's input: slash commands, their arguments, and files after an @.
 
-Above: screen.py shows it. Below: callables of the conversation; those that ask the server may block, so that a thread
-asks them. It knows neither sessions nor the server.
+Above: screen.py, which shows the completions. Below: callables of the conversation. Those that query the server may
+block, so a thread calls them. This module knows neither sessions nor the server.
 """
 
 import os
@@ -17,7 +17,7 @@ _VALUE = re.compile(r"/(\w+) +(\S*)")
 _FILE = re.compile(r'(?:^|.*\s)@(?:"([^"]*)|([^\s@"]*))', re.DOTALL)
 
 Offered = list[tuple[str, str]]
-"""What would be inserted, and a description."""
+"""Text to insert, each with a description."""
 
 
 class ChatCompleter(Completer):
@@ -40,7 +40,7 @@ class ChatCompleter(Completer):
 
 
 def _matching(word: str, offered: Offered) -> Iterable[Completion]:
-    """Those that begin with the word, then those that have it in them; nothing if it is written in full."""
+    """Matches that start with the word, then those that contain it; none if the word is complete."""
     lower = word.lower()
     first = [one for one in offered if one[0].lower().startswith(lower)]
     later = [one for one in offered if one not in first and lower.strip("/") and lower.strip("/") in one[0].lower()]
@@ -50,13 +50,13 @@ def _matching(word: str, offered: Offered) -> Iterable[Completion]:
 
 
 def mention(path: str) -> str:
-    """A file in the words of a message, as claude reads it too. A folder is left open for the next step."""
+    """A file mention in the syntax that Claude Code understands too. A folder stays open for further completion."""
     quoted = f'"{path}"' if re.search(r"\s", path) else path
     return f"@{quoted}" if path.endswith("/") else f"@{quoted} "
 
 
 def local_files(root: str, written: str) -> list[str]:
-    """The files and folders below `root` that a path may go on with: for a session that is not there yet."""
+    """Completions of a path below `root`, for a session that does not exist yet."""
     folder, _, start = written.rpartition("/")
     try:
         with os.scandir(os.path.join(root, folder)) as entries:

@@ -1,8 +1,8 @@
-"""What a session or an agent says of its model, its mode and other options: which values there are, which is in use.
+"""The model, mode and other options of a session or an agent: offered values and the current one.
 
 Above: the chat's status line, `/model` and `/mode`; `perdure config`, `model` and `mode`; shell completion. Below: the
-wire's sessions and agents. Pure. Agents name these in two ways: as options with an id and a category, or as lists of
-models and modes; the options are newer, and win.
+API's sessions and agents. Pure. Agents report these in two ways: as options with an id and a category, or as lists of
+models and modes. Options are newer and take precedence.
 """
 
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 Json = dict[str, Any]
 
-# The key of the list, the list in it, an entry's id, and the key of the one in use.
+# Key of the object, key of the list in it, key of an entry's id, and key of the current id.
 _LISTS = {
     "model": ("models", "availableModels", "modelId", "currentModelId"),
     "mode": ("modes", "availableModes", "id", "currentModeId"),
@@ -18,7 +18,7 @@ _LISTS = {
 
 
 class Value(NamedTuple):
-    """One value of an option, as an agent lists it."""
+    """One value of an option, as the agent reports it."""
 
     value: str
     name: str = ""
@@ -26,7 +26,7 @@ class Value(NamedTuple):
 
 
 def values(known: Json, config_id: str) -> list[Value]:
-    """What a session, or an agent, offers for one of its options."""
+    """The values that a session or an agent offers for an option."""
     option = _option(known.get("config_options"), config_id)
     if option is not None:
         inner = [one for entry in option.get("options") or [] for one in entry.get("options") or [entry]]
@@ -38,7 +38,7 @@ def values(known: Json, config_id: str) -> list[Value]:
 
 
 def current(known: Json, config_id: str) -> str | None:
-    """What was chosen, or what the agent has said since; else the option's value, or what the agent began with."""
+    """The value that was chosen or last reported, else the option's current value, else the agent's initial one."""
     option = _option(known.get("config_options"), config_id) or {}
     began = None
     if config_id in _LISTS:
@@ -49,7 +49,7 @@ def current(known: Json, config_id: str) -> str | None:
 
 
 def role(options: Sequence[Json] | None, config_id: str) -> str:
-    """`model` or `mode`, if an option of another id is one; else the id itself."""
+    """The option's category if it is `model` or `mode`, else its id."""
     found = next((one for one in options or [] if one.get("id") == config_id), {})
     return str(found["category"]) if found.get("category") in _LISTS else config_id
 

@@ -1,8 +1,8 @@
-"""A chat in a terminal: what is entered becomes commands to the server, what the server tells becomes text.
+"""The chat in a terminal: turns input into requests, and events into text.
 
-Above: chat.py. Below: the feed, which follows the session in a thread, the painter, the screen. The loop owns all
-state; the thread only hands pieces over. A lost server changes the status line and adds a note: the draft stays, sends
-are repeated under the same message_id, the stream goes on where it was.
+Above: chat.py. Below: the feed, which follows the session in a thread; the painter; the screen. The event loop owns all
+state; the thread only posts pieces. If the server is lost, the status line shows it: the draft stays, sends are retried
+with the same message_id, and the stream continues where it stopped.
 """
 
 import asyncio
@@ -62,14 +62,14 @@ class Conversation:
         self._to.session_id, self._to.next_agent = beginning.session_id, beginning.agent
         self._next_fresh = beginning.fresh
         self._next_config = dict(beginning.config)
-        """The model and the mode of a session that the next message begins."""
+        """The model and mode for a session that the next message starts."""
         self._pastes = Pastes()
         self._sending: list[str] = []
         self._feed = Feed(client)
         self._prompts = OpenPrompts()
         self._working_since: float | None = None
         self._lost_since: float | None = None
-        """Since when the server does not answer."""
+        """When the connection to the server was lost."""
         self._leave_before = 0.0
         self._tail = ""
         self._entering = asyncio.Lock()
@@ -101,7 +101,7 @@ class Conversation:
             await self._screen.app.run_async(handle_sigint=False)
         finally:
             self._feed.close()
-            # Wakes requests that are being repeated; what was sent is sent.
+            # Ends retries. A message that was already sent stays sent.
             self._client.close()
             for task in list(self._tasks):
                 task.cancel()
@@ -116,7 +116,7 @@ class Conversation:
     # From the server -------------------------------------------------------------------------------------------------
 
     async def _paint(self) -> None:
-        """Everything that has come is painted at once, so that a flood costs few redraws."""
+        """Paint all pending news together, so that a burst costs few redraws."""
         while True:
             batch: list[News] = []
             try:
@@ -164,7 +164,7 @@ class Conversation:
             if not self._prompts:
                 self._screen.restore_draft()
 
-    # From the person -------------------------------------------------------------------------------------------------
+    # From the user ---------------------------------------------------------------------------------------------------
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.ensure_future(work)
@@ -177,8 +177,8 @@ class Conversation:
             self._screen.fail(error)
 
     def _take_line(self, text: str) -> None:
-        """Whether a line is an answer is decided as it is entered, by what the mark says then: a "yes" that was meant
-        as a message must not grant what is asked for while it waits to be sent."""
+        """Decide when a line is entered whether it answers a prompt. A "yes" that was meant as a message must not grant
+        a permission request that arrives while it waits to be sent."""
         if not text.strip():
             return
         prompt, entry = self._prompts.first(), self._pastes.expand(text)
@@ -213,7 +213,7 @@ class Conversation:
     async def _enter(self, entry: Entry) -> None:
         self._sending.append(entry.shown or entry.text)
         try:
-            # One after the other, so that messages arrive in the order in which they were entered.
+            # One at a time, so that messages arrive in the order in which they were entered.
             async with self._entering:
                 await self._send(entry)
         finally:
@@ -252,13 +252,13 @@ class Conversation:
             assert session_id is not None
             async with self._entering:
                 await asyncio.to_thread(self._client.answer, session_id, prompt_id, answer)
-            # The event says the same a moment later.
+            # Update now; the event follows a moment later.
             self._know(Answered(prompt_id, "person", ""))
         finally:
             self._prompts.end(prompt)
 
     async def _take_back(self) -> None:
-        """Withdraw what waits, and put it into the input again."""
+        """Withdraw queued messages, and put them back into the input."""
         session_id, waiting = self._to.session_id, list(self._to.situation.queue)
         assert session_id is not None
         texts = []
@@ -266,7 +266,7 @@ class Conversation:
             try:
                 await asyncio.to_thread(self._client.unqueue, session_id, queued["message_id"])
             except Problem:
-                continue  # it is no longer waiting: its turn has begun
+                continue  # no longer queued: its turn has started
             self._to.situation.follow("message_unqueued", queued)
             texts.append(self._pastes.entered(queued["message_id"], queued["text"]))
             self._to.next_agent = queued.get("agent") or self._to.next_agent
@@ -301,7 +301,7 @@ class Conversation:
         if text:
             await self._enter(Entry(text))
         else:
-            await self._note("Give a text: /queue TEXT")
+            await self._note("Usage: /queue TEXT")
 
     async def _do_agent(self, name: str) -> None:
         await self._to.refresh()
@@ -332,11 +332,11 @@ class Conversation:
             await self._note(await asyncio.to_thread(choosing.choose, self._client, known, config_id, given))
         else:
             self._next_config[config_id] = choosing.picked(config_id, offered, given)
-            await self._note(f"The new session gets {config_id} {self._next_config[config_id]}.")
+            await self._note(f"The new session will use {config_id} {self._next_config[config_id]}.")
 
     async def _do_fresh(self, _: str) -> None:
         self._next_fresh = True
-        await self._note("The next message restarts the agent's context: it replays the conversation.")
+        await self._note("The next message restarts the agent's context and replays the conversation.")
 
     async def _do_retry(self, line: str) -> None:
         agent = self._to.next_agent
@@ -359,7 +359,7 @@ class Conversation:
     async def _change(self, work: Callable[[str], Outcome]) -> None:
         session_id = self._to.session_id
         if session_id is None:
-            raise NotUnderstood("No session yet. The first message begins one.")
+            raise NotUnderstood("No session yet. The first message starts one.")
         async with self._entering:
             outcome = await asyncio.to_thread(work, session_id)
             if outcome.session_id:
@@ -376,14 +376,14 @@ class Conversation:
 
     async def _do_status(self, _: str) -> None:
         if self._to.session_id is None:
-            await self._note("No session yet. The first message begins one.")
+            await self._note("No session yet. The first message starts one.")
             return
         why = await asyncio.to_thread(self._client.explain, self._to.session_id)
         where = home_shortened(self._to.situation.workdir)
         await self._note(f"{self._to.session_id}: {why['why']}\n{self._to.situation.agent} works in {where}.")
 
     async def _do_sessions(self, given: str) -> None:
-        # A number means a place in the list that is on the screen, or else in the list as it is now.
+        # A number refers to the list on the screen, or else to the current list.
         if not given or not self._to.sessions:
             self._to.sessions = await asyncio.to_thread(choosing.recent, self._client)
         if not given:
@@ -393,17 +393,17 @@ class Conversation:
             meant = await asyncio.to_thread(choosing.session_meant, self._client, self._to.sessions, given)
             if meant["id"] != self._to.session_id:
                 self._open(str(meant["id"]))
-        await self._note(f"This is {meant['id']} now. It works in {home_shortened(meant['workdir'])}.")
+        await self._note(f"Switched to {meant['id']}, which works in {home_shortened(meant['workdir'])}.")
 
     def _open(self, session_id: str) -> None:
         self._part()
-        # The next message goes to the agent that this session has.
+        # The next message goes to the session's own agent.
         self._to.session_id, self._to.next_agent = session_id, None
         self._feed.open(session_id, None)
 
     async def _do_new(self, _: str) -> None:
         self._part()
-        await self._note(f"The next message begins a new session in {self._beginning.where}.")
+        await self._note(f"The next message starts a new session in {self._beginning.where}.")
 
     def _part(self) -> None:
         """Stop following the session of this chat. The session continues."""
@@ -437,7 +437,7 @@ class Conversation:
         return status_line(doing, situation, self._screen.columns)
 
     def farewell(self) -> str:
-        # What was said so far stays in the terminal.
+        # The output so far stays in the terminal.
         said = self._painter.finish()
         situation, is_working = self._to.situation, self._working_since is not None
         is_waiting = bool(situation.waits_for)

@@ -1,7 +1,7 @@
-"""Where the next message of a chat goes: to which session and agent, and what these offer to be named in it.
+"""Where the next message of a chat goes: its session and agent, and the completions that these offer.
 
-Above: conversation.py reads and changes it, completion.py shows what it offers. Below: the client, and the folder that
-a new session would work in. What it says of a session's agent comes from the session as soon as there is one.
+Above: conversation.py, which reads and changes it; completion.py, which shows the completions. Below: the client, and
+the folder that a new session would work in. Once there is a session, its data takes precedence over the agent's.
 """
 
 import asyncio
@@ -23,24 +23,24 @@ class Destination:
         self.agents: dict[str, Json] = {}
         self._default = ""
         self.sessions: list[Json] = []
-        """As they were listed last."""
+        """The sessions that `/sessions` listed last."""
         self.session_id: str | None = None
         self.situation = Situation()
         self.next_agent: str | None = None
 
     @property
     def agent(self) -> str:
-        """Whom the next message goes to, as far as that is known."""
+        """The agent that gets the next message, for display."""
         return self.known_agent or "the agent"
 
     @property
     def known_agent(self) -> str:
-        """The same; empty before the server has said which one is the default."""
+        """The agent that gets the next message; empty until the default agent is known."""
         return self.next_agent or self.situation.agent or self._default
 
     @property
     def commands(self) -> list[Json] | None:
-        """The slash commands of the agent that the next message goes to; None if nobody knows them."""
+        """The slash commands of the agent that gets the next message; None if unknown."""
         own = self.situation.commands if self.agent == self.situation.agent else None
         known: list[Json] | None = self.agents.get(self.agent, {}).get("commands")
         return own if own is not None else known
@@ -51,13 +51,13 @@ class Destination:
             self.agents = {agent["name"]: agent for agent in found}
             self._default = await asyncio.to_thread(self._client.default_agent)
 
-    # For completion: these may block, and are asked by a thread ------------------------------------------------------
+    # For completion: these may block, so a thread calls them ---------------------------------------------------------
 
     def slash(self) -> Offered:
         return chat_commands.offered(self.commands, self.agent)
 
     def values(self, command: str) -> Offered:
-        """What a command of the chat may be followed by."""
+        """Completions for the argument of a chat command."""
         name = chat_commands.NAMES.get(command)
         if name == "agent":
             return [(agent, str(known["state"])) for agent, known in self.agents.items()]

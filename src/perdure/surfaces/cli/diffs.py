@@ -1,7 +1,7 @@
-"""Changes of files as rows of a unified diff: line numbers where they are known, a mark, and the line as it is.
+"""File changes as rows of a unified diff: line number if known, mark and text.
 
-Above: review.py. Below: the comparison of core, and rows.py. Pure. What is shown is exactly the change: indentation is
-kept, lines that differ only in blanks that can't be told apart show them, and no character is left out.
+Above: review.py. Below: core's line comparison, and rows.py. Pure. Rows show exactly the change: indentation stays, no
+character is omitted, and whitespace is made visible in lines that would otherwise look the same.
 """
 
 from itertools import groupby
@@ -19,7 +19,7 @@ _STYLES: dict[str, Style] = {"+": "added", "-": "removed", " ": "plain"}
 
 
 class FileDiff(NamedTuple):
-    """The change of one file. `written`: all of its new text is given, and nothing of an old one."""
+    """The change of one file. `written`: the whole new text is known, and no old text."""
 
     path: str
     written: bool
@@ -39,13 +39,13 @@ class _Line(NamedTuple):
 
 
 def file_diffs(entries: list[Json], context: int = CONTEXT_LINES) -> list[FileDiff]:
-    """One for each file, in the order of the entries, with so many lines around each change."""
+    """One diff for each file, in the order of the entries, with `context` lines around each change."""
     by_path = groupby(entries, lambda one: one.get("path"))
     return [_file(str(path or "a file"), list(group), context) for path, group in by_path]
 
 
 def counts(entries: list[Json]) -> str:
-    """How many lines were added and removed; empty if none."""
+    """The numbers of added and removed lines; empty if none."""
     files = file_diffs(entries)
     added, removed = sum(one.added for one in files), sum(one.removed for one in files)
     return f"+{added} -{removed}" if added or removed else ""
@@ -72,14 +72,14 @@ def _file(path: str, entries: list[Json], context: int) -> FileDiff:
     if any(entry.get("replace_all") for entry in entries):
         rows.append(Row("Every occurrence is replaced.", "dim", "  "))
     if any(entry.get("overwrites") for entry in entries):
-        # First: a long diff is folded, and shows its beginning.
-        rows.insert(0, Row("The file exists. All of its text, which is not shown, is replaced.", "dim", "  "))
+        # First, because a long diff is folded after its first lines.
+        rows.insert(0, Row("The file exists. Its whole content, which is not shown, is replaced.", "dim", "  "))
     written = all(entry.get("old_text") is None for entry in entries)
     return FileDiff(visible(path).replace("\n", " "), written, added, removed, rows)
 
 
 def _sides(entry: Json) -> tuple[list[str], list[str]]:
-    """Both texts in lines with their ends. A passage that ends within a line ends so on both sides."""
+    """Both texts as lines with line ends. If neither ends with a newline, or one is empty, a newline is added."""
     old, new = str(entry.get("old_text") or ""), str(entry.get("new_text") or "")
     if not (old.endswith("\n") and new) and not (new.endswith("\n") and old):
         old, new = (text + "\n" if text and not text.endswith("\n") else text for text in (old, new))
@@ -90,14 +90,13 @@ def _sides(entry: Json) -> tuple[list[str], list[str]]:
 
 
 def _lacking(old: list[str], new: list[str]) -> str:
-    """The mark of the side whose last line has no end, where the other's has one."""
+    """The mark of the side whose last line lacks a newline, if the other side has one."""
     ends = [bool(side) and side[-1].endswith("\n") for side in (old, new)]
     return "" if ends[0] == ends[1] or not (old and new) else "+" if ends[0] else "-"
 
 
 def _numbered(marked: list[str], line: int | None, shift: int, lacking: str) -> list[tuple[_Line, int]]:
-    """Each line with its number, old ones with the number that they have before the change, and its place in the
-    comparison."""
+    """Each line with its number, and its index in the comparison. Removed lines have their number before the change."""
     found: list[tuple[_Line, int]] = []
     at_new = line
     at_old = None if line is None else line - shift
@@ -115,7 +114,7 @@ def _rows(group: list[_Line], width: int) -> list[Row]:
     rows: list[Row] = []
     for is_change, run in groupby(group, lambda one: one.mark != " "):
         lines = list(run)
-        # What would look the same on both sides.
+        # Lines that would look the same on both sides.
         alike = set.intersection(*({_look(one.text) for one in lines if one.mark == mark} for mark in "-+"))
         for one in lines:
             number = "" if one.number is None else str(one.number)
@@ -130,5 +129,5 @@ def _rows(group: list[_Line], width: int) -> list[Row]:
 
 
 def _look(text: str) -> str:
-    """What can be seen of a line, if its blanks are not marked."""
+    """How a line looks without visible whitespace."""
     return OTHER_SPACES.sub(" ", text).expandtabs(TAB_COLUMNS).rstrip()

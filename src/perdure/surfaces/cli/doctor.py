@@ -1,6 +1,6 @@
-"""`perdure doctor`: one line for each thing that was looked at, and what to do where it is not well.
+"""`perdure doctor`: one line for each check, and what to do about problems.
 
-Above: people with a question, and scripts. Below: checks.py for the machine; the server and its agents are asked.
+Above: people and scripts. Below: checks.py for this machine; the client for the server and its agents.
 """
 
 import sys
@@ -22,22 +22,23 @@ from perdure.surfaces.cli.checks import (
     check_token,
     read_settings,
 )
-from perdure.surfaces.cli.output import print_json, safe, wrapped
+from perdure.surfaces.cli.output import print_json, wrapped
 from perdure.surfaces.cli.reach import Reach, reaching, sentence_of
 from perdure.surfaces.cli.terms import as_typed
 from perdure.surfaces.client import Problem, Unreachable
+from perdure.surfaces.short_text import safe
 
 COLOURS = {"ok": "green", "warning": "yellow", "problem": "red"}
 
 
 @click.command()
-@click.option("--deep", is_flag=True, help="Read every page and row of the database too; a server may run meanwhile.")
-@click.option("--database", envvar="PERDURE_DATABASE", metavar="URL", help="The PostgreSQL database of this node.")
+@click.option("--deep", is_flag=True, help="Also read every page and row of the database. The server can keep running.")
+@click.option("--database", envvar="PERDURE_DATABASE", metavar="URL", help="PostgreSQL database of this node.")
 @reaching
 def doctor_command(reach: Reach, deep: bool, database: str | None) -> int:
     """Check this machine and the server.
 
-    Exit code 1 if there is a problem; warnings are none.
+    Exits 1 on problems; warnings don't count.
     """
     findings: list[Finding] = []
     for finding in _look(reach, deep, database):
@@ -65,14 +66,14 @@ def _look(reach: Reach, deep: bool, database: str | None) -> Iterator[Finding]:
 
 
 def _check_server(reach: Reach, known: set[str]) -> Iterator[Finding]:
-    """`known`: what is damaged and was found in the data directory already."""
+    """`known`: damaged entries that were already found in the data directory."""
     with reach.client() as client:
         try:
             version = client.health()["version"]
             agents = client.agents()
             damaged = client.server().get("damaged", [])
         except Unreachable as error:
-            yield Finding("warning", "server", f"{error} Start it with `perdure serve`, then look again.")
+            yield Finding("warning", "server", f"{error} Start one with `perdure serve`, then check again.")
             return
         except Problem as problem:
             yield Finding("problem", "server", sentence_of(problem))
@@ -81,12 +82,12 @@ def _check_server(reach: Reach, known: set[str]) -> Iterator[Finding]:
         if version == __version__:
             yield Finding("ok", "server", f"{client.url}, version {version}{pid}")
         else:
-            what = f"{client.url} is version {version}, this command {__version__}. Restart the server after an update."
+            what = f"{client.url} is version {version}, but this command is {__version__}. Restart the server."
             yield Finding("warning", "server", what)
     for damage in damaged:
         about = f"{damage['kind']} {damage['id']}"
         if about not in known:
-            what = f"{damage['what']}. The server has set it aside. `perdure doctor --deep` reads every row of it."
+            what = f"{damage['what']}. The server does not use it. `perdure doctor --deep` reads every row of it."
             yield Finding("problem", about, what)
     for agent in agents:
         state = agent["state"].replace("_", " ") + (f", version {agent['version']}" if agent.get("version") else "")

@@ -1,7 +1,7 @@
-"""`perdure events`: what changes in any session, live, one line for each change.
+"""`perdure events`: follow changes in all sessions, one line for each.
 
 Above: people with many sessions, and scripts that wait for a prompt. Below: the client's stream over all sessions.
-`perdure watch` shows one session, word by word.
+`perdure watch` shows one session in full.
 """
 
 from typing import Any
@@ -9,8 +9,9 @@ from typing import Any
 import click
 
 from perdure.surfaces.cli import wording
-from perdure.surfaces.cli.output import one_line, print_raw
+from perdure.surfaces.cli.output import print_raw
 from perdure.surfaces.cli.reach import Reach, reaching
+from perdure.surfaces.short_text import one_line
 from perdure.surfaces.stream import Event
 
 Json = dict[str, Any]
@@ -19,20 +20,20 @@ TEXT_CHARS = 80
 
 
 @click.command()
-@click.option("--type", "types", multiple=True, metavar="TYPE", help="Only events of this type; repeatable.")
-@click.option("--count", type=click.IntRange(1), metavar="N", help="Exit after this many.")
+@click.option("--type", "types", multiple=True, metavar="TYPE", help="Only events of this type. Repeatable.")
+@click.option("--count", type=click.IntRange(1), metavar="N", help="Exit after this many events.")
 @reaching
 def events_command(reach: Reach, types: tuple[str, ...], count: int | None) -> None:
-    """Show what changes in all sessions, live.
+    """Follow changes in all sessions live.
 
-    Turns that begin and end, prompts, titles, queued messages and ends are shown from now on, one in a line. With
-    --json each line is the event. `perdure watch SESSION` shows one session word by word.
+    Prints a line when a turn starts or ends, a prompt opens or closes, a title changes, a message is queued or a
+    session ends. With --json, prints each event as a JSON line. `perdure watch SESSION` shows one session in full.
     """
     shown = 0
     with reach.client() as client:
         stream = client.changes(
             on_lost=lambda reason: click.echo("Reconnecting ...", err=True),
-            on_back=lambda: click.echo("Connected again.", err=True),
+            on_back=lambda: click.echo("Reconnected.", err=True),
         )
         for event in stream:
             if types and event.type not in types:

@@ -1,7 +1,8 @@
-"""`perdure export`: a session to stdout or a file, or many into a folder.
+"""`perdure export`: write one session to stdout or a file, or many sessions to a folder.
 
-Above: people and scripts. Below: the client, so that it works from afar, and session_files.py, which has the layout. A
-session's `.json` is written last, each file under another name first: what is found in the folder is whole.
+Above: people and scripts. Below: the client, so it works with a remote server; session_files.py, which defines the
+layout. Each file is written under a temporary name and renamed, and a session's `.json` is written last. So every
+session in the folder is complete.
 """
 
 import base64
@@ -24,28 +25,29 @@ Json = dict[str, Any]
 
 @click.command()
 @click.argument("sessions", nargs=-1, metavar="[SESSION]...")
-@click.option("--folder", metavar="DIR", help="Write files into this folder: these sessions, or all of the server.")
-@click.option("--project", help="With --folder: only sessions of this project.")
+@click.option("--folder", metavar="DIR", help="Export to this folder: the given sessions, or all.")
+@click.option("--project", help="With --folder: export only sessions of this project.")
 @click.option(
     "--format", "how", type=click.Choice(["ndjson", "json", "markdown"]), default="ndjson", show_default=True,
-    help="The log as lines, the transcript as JSON, or as markdown.",
+    help="ndjson: the log, one event per line. json, markdown: the transcript.",
 )  # fmt: skip
 @click.option("-o", "--output", "target", metavar="FILE", help="Write to this file instead of stdout.")
 @reaching
 def export_command(
     reach: Reach, sessions: tuple[str, ...], folder: str | None, project: str | None, how: str, target: str | None
 ) -> int | None:
-    """Write a session's log or transcript, or sessions into a folder.
+    """Export a session's log or transcript, or sessions to a folder.
 
-    With --folder each session becomes two files, PROJECT/SESSION.json and .ndjson, which `perdure import` and programs
-    made for TeamHQ read; with --format markdown one, SESSION.md, for people.
+    SESSION is an id, a unique prefix of one, or `last`. With --folder, writes PROJECT/SESSION.json and
+    PROJECT/SESSION.ndjson for each session; `perdure import` and TeamHQ clients can read them. With --folder and
+    --format markdown, writes PROJECT/SESSION.md instead.
     """
     if folder is not None:
         if target is not None or how == "json":
-            raise click.UsageError("With --folder there is no --output, and the format is ndjson or markdown.")
+            raise click.UsageError("--folder can't be combined with --output or --format json.")
         return _export_many(reach, sessions, Path(folder), project, how)
     if len(sessions) != 1 or project is not None:
-        raise click.UsageError("Give one session, or a --folder for several.")
+        raise click.UsageError("Give exactly one SESSION, or use --folder to export several.")
     with reach.client() as client:
         _export_one(client, find_session(client, sessions[0]), how, target)
     if target and not reach.as_json:
@@ -56,7 +58,7 @@ def export_command(
 def _export_one(client: Client, session_id: str, how: str, target: str | None) -> None:
     try:
         with click.open_file(target or "-", "wb") as file:
-            # A file or a program gets every byte. A terminal would obey some of them.
+            # A file or a pipe gets every byte; a terminal gets no control characters.
             made = safe_bytes if file.isatty() else bytes
             if how == "ndjson":
                 for line in client.log(session_id):
@@ -66,17 +68,17 @@ def _export_one(client: Client, session_id: str, how: str, target: str | None) -
             else:
                 file.write(made(msgspec.json.format(msgspec.json.encode(client.transcript(session_id)))) + b"\n")
     except (FileNotFoundError, PermissionError, IsADirectoryError) as error:
-        raise Failure(f"{target} can't be written: {error.strerror}.") from error
+        raise Failure(f"Can't write {target}: {error.strerror}.") from error
 
 
-# Into a folder --------------------------------------------------------------------------------------------------------
+# To a folder ----------------------------------------------------------------------------------------------------------
 
 
 def _export_many(reach: Reach, given: tuple[str, ...], folder: Path, project: str | None, how: str) -> int:
     written: list[Json] = []
     failed = 0
     with reach.client() as client:
-        # Listed before the first is written: what happens meanwhile changes the order that the pages follow.
+        # List all sessions before writing the first: activity meanwhile changes the order of the pages.
         chosen = [find_session(client, each) for each in given]
         chosen = chosen or [entry["id"] for entry in client.all_sessions(project=project)]
         for session_id in dict.fromkeys(chosen):
@@ -84,19 +86,19 @@ def _export_many(reach: Reach, given: tuple[str, ...], folder: Path, project: st
                 paths = _write(client, session_id, folder, how)
                 written.append({"session_id": session_id, "files": [str(path) for path in paths]})
             except Problem as problem:
-                # It may have been erased since it was listed. The others go on.
+                # It may have been erased since it was listed. Continue with the others.
                 failed += 1
                 click.echo(f"perdure: {session_id}: {sentence_of(problem)}", err=True)
             except OSError as error:
                 where = error.filename or folder
                 raise Failure(
-                    f"{where} can't be written: {error.strerror}. {len(written)} of {len(chosen)} sessions are."
+                    f"Can't write {where}: {error.strerror}. Exported {len(written)} of {len(chosen)} sessions."
                 ) from error
             _show_progress(reach, len(written), len(chosen))
     if reach.as_json:
         print_json({"sessions": written})
     else:
-        click.echo(f"Wrote {len(written)} session{'' if len(written) == 1 else 's'} into {folder}.")
+        click.echo(f"Exported {len(written)} session{'' if len(written) == 1 else 's'} to {folder}.")
     return 1 if failed else 0
 
 
@@ -117,7 +119,7 @@ def _write(client: Client, session_id: str, folder: Path, how: str) -> list[Path
 
 
 def _lines(client: Client, session: Json) -> Iterator[bytes]:
-    """As much of the log as there was when the session was looked at, so that both files tell the same."""
+    """The log up to the event count in `session`, so that both files match."""
 
     def events() -> Iterator[Json]:
         for raw in client.log(session["id"]):
@@ -133,7 +135,7 @@ def _lines(client: Client, session: Json) -> Iterator[bytes]:
 
 
 def _with_data(client: Client, session_id: str, attachment: Json) -> Json:
-    """A file that the server keeps goes with the message; what is only named is left where it is."""
+    """Include the content of an uploaded file. A file that is only referenced stays a reference."""
     if "file" not in attachment:
         return attachment
     try:
@@ -146,7 +148,7 @@ def _with_data(client: Client, session_id: str, attachment: Json) -> Json:
 
 
 def _replace(path: Path, pieces: Iterator[bytes]) -> Path:
-    """Write a file whole, or leave the one that was there."""
+    """Write a file atomically. On failure, an existing file stays unchanged."""
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         with draft.open("wb") as file:

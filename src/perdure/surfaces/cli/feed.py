@@ -1,7 +1,7 @@
-"""A session's events for a chat: a thread of their own follows the stream and hands over what is to be shown.
+"""A session's events for the chat: a thread follows the stream and posts what to show.
 
-Above: conversation.py, in whose loop the news arrive. Below: the client's stream and the narrator. A feed follows one
-session at a time; the reader compares `stream` and drops news of one that was closed.
+Above: conversation.py, whose event loop receives the news. Below: the client's stream and the narrator. A feed follows
+one session at a time; the receiver compares `stream` and drops news of a closed stream.
 """
 
 import asyncio
@@ -17,14 +17,14 @@ from perdure.surfaces.client import Client, Problem, Unreachable
 from perdure.surfaces.stream import Event, EventStream
 
 RECOUNTED_TURNS = 3
-"""How many turns are shown when a chat comes back to a session."""
+"""How many turns are shown when a chat reopens a session."""
 QUEUE = ("message_queued", "message_unqueued", "queued_message_edited")
-"""What waits is shown below the stream and not in it."""
+"""Events of the queue, which is shown below the stream, not in it."""
 
 
 class News(NamedTuple):
-    """What the thread hands over: pieces, the event if the status line needs it, whether the stream is live, and what
-    ended it for good."""
+    """What the thread posts: pieces, the event if the status line needs it, whether the stream is connected, and the
+    error that ended it."""
 
     stream: EventStream
     pieces: list[Piece]
@@ -42,7 +42,7 @@ class Feed:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def open(self, session_id: str, position: int | None) -> None:
-        """Follow a session from this position, or from a snapshot with some of the turns before it."""
+        """Follow a session from this position, or from a snapshot preceded by its last turns."""
         self.close()
         self._loop = asyncio.get_running_loop()
         stream = self._client.events(
@@ -52,7 +52,7 @@ class Feed:
             on_back=lambda: self._post(News(stream, [])),
         )
         self.stream = stream
-        # Here, as the thread does not know the options of the command.
+        # Computed here, because the thread has no access to the command's options.
         self._show_all = to_copy(f"show {session_id} --markdown")
         threading.Thread(target=self._follow, args=(session_id, stream), name="perdure-events", daemon=True).start()
 
@@ -75,7 +75,7 @@ class Feed:
             self._post(News(stream, [], trouble=sentence_of(error)))
 
     def _recount(self, session_id: str, narrator: Narrator) -> Iterator[Piece]:
-        """The turns before the last one, for somebody who comes back; and where the others are."""
+        """Tell the turns before the last one, and how to see earlier turns."""
         session = self._client.session(session_id)
         narrator.workdir = session.get("workdir") or ""
         turns = [turn["turn"] for turn in session.get("turns", [])]
@@ -95,4 +95,4 @@ class Feed:
         try:
             self._loop.call_soon_threadsafe(self.news.put_nowait, news)
         except RuntimeError:
-            return  # the chat was left and its loop is closed; nobody reads this any more
+            return  # the chat has ended and its loop is closed

@@ -1,9 +1,10 @@
-"""`perdure files`: what is in a session's working directory, also where that is on another machine."""
+"""`perdure files`: list files in a session's working directory, even if it is on another machine."""
 
 import click
 
-from perdure.surfaces.cli.output import print_json, safe
+from perdure.surfaces.cli.output import print_json
 from perdure.surfaces.cli.reach import Reach, find_session, reaching
+from perdure.surfaces.short_text import safe
 
 MOST = 200
 
@@ -11,12 +12,12 @@ MOST = 200
 @click.command()
 @click.argument("session")
 @click.argument("letters", required=False)
-@click.option("--limit", type=click.IntRange(1, MOST), default=MOST, show_default=True, help="At most this many.")
+@click.option("--limit", type=click.IntRange(1, MOST), default=MOST, show_default=True, help="Maximum number of files.")
 @reaching
 def files_command(reach: Reach, session: str, letters: str | None, limit: int) -> None:
     """List files in a session's working directory.
 
-    SESSION is an id, a unique beginning of one, or `last`. With LETTERS only files whose paths contain them.
+    SESSION is an id, a unique prefix of one, or `last`. With LETTERS, lists only files whose path contains them.
     """
     with reach.client() as client:
         found = client.files(find_session(client, session), letters or "", limit=limit)
@@ -26,4 +27,4 @@ def files_command(reach: Reach, session: str, letters: str | None, limit: int) -
     for path in found:
         click.echo(safe(path))
     if not found:
-        click.echo("No such file in the working directory.", err=True)
+        click.echo("No files found in the working directory.", err=True)

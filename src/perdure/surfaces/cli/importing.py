@@ -1,7 +1,8 @@
-"""`perdure import`: sessions out of a folder, as `perdure export` and TeamHQ write them.
+"""`perdure import`: import sessions from a folder, as written by `perdure export` and TeamHQ.
 
-Above: people and scripts. Below: session_reading.py, which makes turns of files, and the client. Each session is taken
-whole or refused with its file, line and what to do; the others go on. What is there already stays as it is.
+Above: people and scripts. Below: session_reading.py, which reads turns from files, and the client. Each session is
+imported completely, or rejected with its file, line and what to do; the others continue. Existing sessions stay
+unchanged.
 """
 
 from pathlib import Path
@@ -19,22 +20,22 @@ from perdure.surfaces.session_files import CHOSEN
 from perdure.surfaces.session_reading import Broken, Metadata, import_body, read_metadata, read_turns
 
 Json = dict[str, Any]
-WHAT_TO_DO = "Correct or remove it, and import again: what is there already is not doubled."
+WHAT_TO_DO = "Correct or remove the file, and import again: sessions that exist already are skipped."
 
 
 class Place(NamedTuple):
-    """Where sessions go, if not where their files say."""
+    """Overrides for where sessions go, and what the server has."""
 
     project: str | None
     without_project: bool
     agent: str | None
     projects: dict[str, str]
-    """Those of the server, by id and by name."""
+    """The server's projects, by id and by name."""
     agents: set[str]
 
 
 class Unwanted(Exception):
-    """A session that can't be taken: its file, the line if it is one, and what is wrong and what to do."""
+    """A session that can't be imported: the file, the line if known, the error and what to do."""
 
     def __init__(self, path: Path, line: int | None, what: str) -> None:
         super().__init__(what)
@@ -48,18 +49,20 @@ class Unwanted(Exception):
 
 @click.command()
 @click.argument("folder")
-@click.option("--project", help="Put the sessions into this project, whatever their files say.")
-@click.option("--without-project", is_flag=True, help="Put them into no project; each gets a directory of its own.")
-@click.option("--agent", help="The agent that goes on with them; by default as their files say, or the usual one.")
-@click.option("--dry-run", is_flag=True, help="Only read the files, and say what is wrong with them.")
+@click.option("--project", help="Import the sessions into this project, whatever their files say.")
+@click.option(
+    "--without-project", is_flag=True, help="Import the sessions without a project; each gets its own directory."
+)
+@click.option("--agent", help="Agent for the sessions. Defaults to the one in the file, or the server's default.")
+@click.option("--dry-run", is_flag=True, help="Check the files and report errors, without importing.")
 @reaching
 def import_command(
     reach: Reach, folder: str, project: str | None, without_project: bool, agent: str | None, dry_run: bool
 ) -> int:
-    """Take sessions in from a folder.
+    """Import sessions from a folder.
 
-    FOLDER has PROJECT/SESSION.json and .ndjson, as `perdure export --folder` writes them and TeamHQ keeps them; it may
-    also be the folder of one project. A session that was running elsewhere is idle here, its unfinished turn failed.
+    FOLDER contains PROJECT/SESSION.json and PROJECT/SESSION.ndjson, as written by `perdure export --folder` or TeamHQ,
+    or is the folder of one project. An imported session is idle; a turn that had not finished is marked as failed.
     """
     if project is not None and without_project:
         raise click.UsageError("Give --project or --without-project, not both.")
@@ -82,11 +85,11 @@ def import_command(
 
 def _files(folder: Path) -> list[Path]:
     if not folder.is_dir():
-        raise Failure(f"{folder} is not a folder.")
-    # A name with a dot in front is a file that is being written.
+        raise Failure(f"There is no folder {folder}.")
+    # Skip names that start with a dot: they are still being written.
     found = [path for pattern in ("*.json", "*/*.json") for path in folder.glob(pattern) if path.name[0] != "."]
     if not found:
-        raise Failure(f"{folder} has no sessions: PROJECT/SESSION.json with PROJECT/SESSION.ndjson beside it.")
+        raise Failure(f"{folder} contains no sessions (PROJECT/SESSION.json and PROJECT/SESSION.ndjson).")
     return sorted(found)
 
 
@@ -103,7 +106,7 @@ def _place(client: Client, project: str | None, without_project: bool, agent: st
 
 
 def _take(client: Client, path: Path, place: Place, dry_run: bool) -> str:
-    """One session: which list it belongs to."""
+    """Import one session. Returns the list that it belongs to."""
     metadata, events = _read(path)
     body = import_body(metadata, events)
     body["project"] = _project(path, metadata, place)
@@ -123,7 +126,7 @@ def _take(client: Client, path: Path, place: Place, dry_run: bool) -> str:
 
 
 def _would_take(client: Client, body: Json) -> str:
-    """Which list it would belong to, as far as can be told from here."""
+    """For --dry-run: the list that a session would belong to, as far as the client can tell."""
     try:
         check_id(body["id"])
         finished_turns(body["events"], "")
@@ -144,15 +147,15 @@ def _read(path: Path) -> tuple[Metadata, list[Json]]:
     try:
         metadata = read_metadata(path.read_bytes())
         if metadata.id != path.stem:
-            raise Broken(None, f"id is {metadata.id!r}, but the file is called {path.stem!r}")
+            raise Broken(None, f"the id is {metadata.id!r}, but the file is named {path.stem!r}")
         reading = log
-        # As bytes, which are cut at line feeds only: other characters that end a line in a text may be inside JSON.
+        # Read as bytes, which split at line feeds only: JSON may contain other line separators.
         with log.open("rb") as lines:
             return metadata, read_turns(metadata, lines)
     except Broken as broken:
         raise Unwanted(reading, broken.line, f"{broken.what}. {WHAT_TO_DO}") from broken
     except OSError as error:
-        what = f"it can't be read: {error.strerror}. Both files of a session are needed."
+        what = f"can't read the file: {error.strerror}. A session needs both files."
         raise Unwanted(reading, None, what) from error
 
 
@@ -171,5 +174,5 @@ def _tell(done: dict[str, list[Any]], dry_run: bool) -> None:
     verb = "can be imported" if dry_run else "imported"
     told = [f"{count} session{'' if count == 1 else 's'} {verb}"]
     told += [f"{len(done['already_there'])} already there"] if done["already_there"] else []
-    told += [f"{len(done['refused'])} refused"] if done["refused"] else []
+    told += [f"{len(done['refused'])} rejected"] if done["refused"] else []
     click.echo(", ".join(told) + ".")

@@ -1,6 +1,6 @@
-"""The words for scheduled jobs: when they run, in which state they are, and how their runs ended. Pure.
+"""Texts for scheduled jobs: schedule, state and outcomes of runs. Pure.
 
-Above: jobs.py. Below: output.py's figures. The time comes in as a value, so the same job has the same words in a test.
+Above: jobs.py. Below: output.py. The current time is a parameter, so tests get the same text each time.
 """
 
 from collections.abc import Iterator
@@ -8,21 +8,22 @@ from datetime import UTC, datetime, tzinfo
 from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from perdure.surfaces.cli.output import GAP_COLUMNS, LAST_COLUMNS, duration, one_line
+from perdure.surfaces.cli.output import GAP_COLUMNS, LAST_COLUMNS, duration
+from perdure.surfaces.short_text import one_line
 
 Json = dict[str, Any]
 
 MESSAGE_CHARS = 300
 DETAIL_CHARS = 200
-TRIGGERS = {"schedule": "", "missed": "missed", "manual": "by hand"}
+TRIGGERS = {"schedule": "", "missed": "missed", "manual": "manual"}
 MISSED = {
-    "skip": "skip it",
-    "once": "run once for all of them",
-    "all": "run each of them, at most the newest {missed_max}",
+    "skip": "skip missed runs",
+    "once": "run once for all missed runs",
+    "all": "run each missed run, at most the newest {missed_max}",
 }
 OVERLAPS = {
     "wait": "wait for the previous run to end",
-    "skip": "skip the run",
+    "skip": "skip the new run",
     "interrupt": "interrupt the previous run",
 }
 SESSIONS = {"new": "a new one for each run", "same": "one for all runs"}
@@ -34,7 +35,7 @@ _DAY_S = 86_400
 
 
 def when(moment: str, time_zone: str, now: datetime) -> str:
-    """A time as people say it in a time zone, and how far away it is: `Thu 19 Nov 2026, 09:00 CET (in 9 h)`."""
+    """A time in a time zone, and how far away it is: `Thu 19 Nov 2026, 09:00 CET (in 9 h)`."""
     return f"{clock_time(moment, time_zone)} ({away(moment, now)})"
 
 
@@ -45,14 +46,14 @@ def clock_time(moment: str, time_zone: str) -> str:
 
 
 def short_time(moment: str, time_zone: str, now: datetime) -> str:
-    """For tables: to the minute, and without the year if it is this one."""
+    """For tables: to the minute, without the current year."""
     there = _there(moment, time_zone)
     year = "" if there.year == now.astimezone(there.tzinfo).year else f" {there.year}"
     return f"{there:%a} {there.day} {there:%b}{year}, {there:%H:%M} {_zone_word(there)}"
 
 
 def away(moment: str, now: datetime) -> str:
-    """How long until then, or since: in the largest unit that is not too coarse."""
+    """The time until or since `moment`, in the largest unit that is not too coarse."""
     left_s = (datetime.fromisoformat(moment) - now).total_seconds()
     words = span(abs(left_s))
     if not words:
@@ -61,7 +62,7 @@ def away(moment: str, now: datetime) -> str:
 
 
 def span(seconds: float) -> str:
-    """A time in one unit, rounded; empty if it is less than a second."""
+    """A duration in one unit, rounded; empty below half a second."""
     for limit, unit_s, unit in _UNITS:
         number = round(seconds / unit_s)
         if number < limit:
@@ -75,7 +76,7 @@ def _there(moment: str, time_zone: str) -> datetime:
 
 
 def _zone(name: str, otherwise: tzinfo) -> tzinfo:
-    """This machine may not know a time zone that the server knows. What the server said has an offset."""
+    """The zone, or `otherwise` (the offset in the server's time) if this machine does not know it."""
     try:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError):
@@ -92,15 +93,15 @@ def _zone_word(moment: datetime) -> str:
 
 
 def schedule_words(job: Json) -> str:
-    """The schedule and its time zone, which only matters to an expression."""
+    """The schedule. Shows the time zone only for a cron expression, where it matters."""
     if job.get("cron") is None:
         return str(job["schedule"])
     return f"{job['schedule']}, {job['time_zone']} ({job['cron']})"
 
 
 def state_words(job: Json, now: datetime) -> str:
-    """The state in a word or two. Whether it paused itself is said with the reason."""
-    return "backs off" if backs_off(job, now) else str(job["state"])
+    """The state in a word or two. `reason_words` explains a pause or a backoff."""
+    return "backing off" if backs_off(job, now) else str(job["state"])
 
 
 def backs_off(job: Json, now: datetime) -> bool:
@@ -109,17 +110,17 @@ def backs_off(job: Json, now: datetime) -> bool:
 
 
 def reason_words(job: Json, now: datetime) -> str:
-    """Why it does not run as planned; empty if it does."""
+    """Why the job does not run as scheduled; empty if it does."""
     if job["state"] == "paused" and job["reason"]:
         return one_line(job["reason"], DETAIL_CHARS)
     if backs_off(job, now):
         failed = "a failed run" if job["failures"] == 1 else f"{job['failures']} failed runs in a row"
-        return f"After {failed} it skips what is due until {when(job['backoff_until'], job['time_zone'], now)}."
+        return f"Skips runs until {when(job['backoff_until'], job['time_zone'], now)}, after {failed}."
     return ""
 
 
 def place_words(job: Json) -> str:
-    """Where its sessions work; empty for one that goes to a session which has its place already."""
+    """Where the job's sessions work; empty if it uses an existing session."""
     if job["session"] not in SESSIONS:
         return ""
     if job["workdir"]:
@@ -130,7 +131,7 @@ def place_words(job: Json) -> str:
 
 
 def job_table(jobs: list[Json], now: datetime, columns: int | None) -> tuple[list[str], list[list[str]]]:
-    """Headings and rows. On a narrow terminal the last run gives way, so that ids are never cut."""
+    """Headings and rows. A narrow terminal omits the last run, so that ids are never cut."""
     headings = ["job", "state", "next run", "last run", "schedule"]
     rows = [
         [
@@ -149,7 +150,7 @@ def job_table(jobs: list[Json], now: datetime, columns: int | None) -> tuple[lis
 
 
 def settings_rows(job: Json, now: datetime) -> Iterator[tuple[str, str]]:
-    """All that was set, and nothing that was not."""
+    """The job's settings; empty ones are not shown."""
     zone = job["time_zone"]
     yield "name", one_line(job["name"], MESSAGE_CHARS)
     yield "state", state_words(job, now)
@@ -162,13 +163,13 @@ def settings_rows(job: Json, now: datetime) -> Iterator[tuple[str, str]]:
     yield "jitter", f"up to {span(job['jitter_s'])}" if job["jitter_s"] else ""
     yield "message", one_line(job["message"], MESSAGE_CHARS)
     yield "session", _session(job)
-    yield "works in", place_words(job)
+    yield "working directory", place_words(job)
     for field in ("agent", "model", "mode"):
         yield field, job[field] or ""
     yield "labels", ", ".join(job["labels"])
     yield "if missed", MISSED[job["missed"]].format(missed_max=job["missed_max"])
-    yield "if it overlaps", OVERLAPS[job["overlap"]]
-    yield "pauses itself after", _counted(job["max_failures"], "failed run") + " in a row"
+    yield "if overlapping", OVERLAPS[job["overlap"]]
+    yield "pauses after", _counted(job["max_failures"], "failed run") + " in a row"
     yield "keeps", _kept(job)
     yield "runs so far", str(job["run_count"])
 
@@ -180,7 +181,7 @@ def _session(job: Json) -> str:
 
 
 def _kept(job: Json) -> str:
-    """How many of its sessions stay; empty for all."""
+    """How many of the job's sessions are kept; empty for all."""
     kept = []
     if job["keep_sessions"] is not None:
         kept.append(f"the newest {_counted(job['keep_sessions'], 'session')}")
@@ -203,7 +204,7 @@ RUN_HEADINGS = ("due", "outcome", "trigger", "time", "cost", "session", "detail"
 
 
 def run_table(runs: list[Json], time_zone: str, now: datetime) -> tuple[list[str], list[list[str]]]:
-    """Headings and rows. What is to be said of no run has no column."""
+    """Headings and rows, without columns that are empty for all runs."""
     rows = [_run_row(run, time_zone, now) for run in runs]
     shown = [number for number in range(len(RUN_HEADINGS)) if any(row[number] for row in rows)]
     return [RUN_HEADINGS[number] for number in shown], [[row[number] for number in shown] for row in rows]
@@ -222,7 +223,7 @@ def _run_row(run: Json, time_zone: str, now: datetime) -> list[str]:
 
 
 def outcome_words(run: Json) -> str:
-    """How it ended, or how far it has come."""
+    """The outcome, or the state of a run that has not ended."""
     return str(run["outcome"] or run["state"])
 
 
@@ -230,6 +231,6 @@ def last_words(job: Json, now: datetime) -> str:
     run = job.get("last_run")
     if run is None:
         return ""
-    # A job that backs off has skipped what is yet to come.
+    # A job that is backing off may have skipped runs that are due later.
     is_past = datetime.fromisoformat(run["due_at"]) <= now
     return outcome_words(run) + (f" {away(run['due_at'], now)}" if is_past else "")

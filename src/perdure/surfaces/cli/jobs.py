@@ -1,8 +1,8 @@
-"""`perdure jobs`: messages that are sent on a schedule.
+"""`perdure jobs`: messages that the server sends on a schedule.
 
-Above: people and scripts. Below: the client, and job_wording.py for the words. The parameters have the names that the
-API has for its fields, so that a refusal names the option. What an option leaves out stays; in `edit`, an empty value
-takes a setting away. Which values fit is the server's to say.
+Above: people and scripts. Below: the client, and job_wording.py for the texts. Parameters have the names of the API's
+fields, so error messages can name the option. In `edit`, an omitted option keeps its value, and an empty value resets
+it to the default. The server validates the values.
 """
 
 import re
@@ -31,12 +31,13 @@ from perdure.surfaces.cli.job_wording import (
     when,
 )
 from perdure.surfaces.cli.messages import given_text
-from perdure.surfaces.cli.output import one_line, print_json, print_paragraph, print_table
+from perdure.surfaces.cli.output import print_json, print_paragraph, print_table
 from perdure.surfaces.cli.places import Wish, choose, home_shortened, placing
 from perdure.surfaces.cli.reach import Reach, find_session, reaching
 from perdure.surfaces.cli.sessions import SHORT_ID_CHARS
 from perdure.surfaces.cli.terms import as_typed
 from perdure.surfaces.client import Client
+from perdure.surfaces.short_text import one_line
 
 Json = dict[str, Any]
 F = TypeVar("F", bound=Callable[..., Any])
@@ -46,13 +47,11 @@ SHOWN_RUNS = 10
 BEGIN_LIMIT_S = 5.0
 LOOK_EVERY_S = 0.05
 EITHER = "Give either --cron or --every."
-HAS_ITS_PLACE = (
-    "--session names a session, which has its directory already. Leave out --workdir, --project and --scratch."
-)
+HAS_ITS_PLACE = "The session in --session already has a directory. Leave out --workdir, --project and --scratch."
 DEFAULTS: Json = {
     field.name: [] if field.name == "labels" else field.default for field in msgspec.structs.fields(JobSpec)
 }
-"""What a setting is that was taken away."""
+"""The value of each setting after a reset."""
 _DURATION = re.compile(r"(?:\d+[smhdw])+")
 
 
@@ -74,7 +73,7 @@ class Duration(click.ParamType):  # type: ignore[type-arg]  # not generic in old
 
 
 class OrEmpty(click.ParamType):  # type: ignore[type-arg]
-    """The same values, or an empty one."""
+    """The values of another type, or an empty string."""
 
     def __init__(self, inner: "click.ParamType[Any]") -> None:
         self.name = inner.name
@@ -91,13 +90,13 @@ class OrEmpty(click.ParamType):  # type: ignore[type-arg]
 
 
 def local_zone() -> str | None:
-    """This machine's time zone by name, which a server elsewhere would not guess; None if it has no name."""
+    """The name of this machine's time zone, for a server in another zone; None if it has no name."""
     import tzlocal
 
     try:
         name = tzlocal.get_localzone_name()
         now = datetime.now().astimezone()
-        # A TZ variable that is no name makes tzlocal fall back to another one.
+        # If TZ is not a zone name, tzlocal falls back to another zone.
         return name if name and now.astimezone(ZoneInfo(name)).utcoffset() == now.utcoffset() else None
     except (ZoneInfoNotFoundError, LookupError, ValueError, OSError):
         return None
@@ -109,7 +108,7 @@ MISSED, OVERLAP = click.Choice(("skip", "once", "all")), click.Choice(("wait", "
 
 
 class Setting(NamedTuple):
-    """One option: its names, what it takes, how that is shown, and its help."""
+    """One option: its names, type, metavar and help."""
 
     names: tuple[str, ...]
     kind: "click.ParamType[Any]"
@@ -118,33 +117,46 @@ class Setting(NamedTuple):
 
 
 SCHEDULE_OPTIONS = (
-    Setting(("--cron",), click.STRING, "EXPRESSION", "Due at these times: five fields, or a word such as @daily."),
-    Setting(("--every", "every_s"), Duration(), "DURATION", "Due at this interval, such as 90s, 30m, 2h or 1d."),
+    Setting(
+        ("--cron",),
+        click.STRING,
+        "EXPRESSION",
+        "Run at these times: a cron expression with five fields, or a name such as @daily.",
+    ),
+    Setting(("--every", "every_s"), Duration(), "DURATION", "Run at this interval, such as 90s, 30m, 2h or 1d."),
     Setting(
         ("--zone", "time_zone"),
         click.STRING,
         "NAME",
-        "The time zone, such as Europe/Berlin. A new job has that of this machine.",
+        "Time zone, such as Europe/Berlin. New jobs default to this machine's zone.",
     ),
-    Setting(("--starts-at",), click.STRING, "TIME", "No run before this time, such as 2026-12-31T18:00."),
-    Setting(("--until",), click.STRING, "TIME", "No run after this time."),
+    Setting(("--starts-at",), click.STRING, "TIME", "Don't run before this time, such as 2026-12-31T18:00."),
+    Setting(("--until",), click.STRING, "TIME", "Don't run after this time."),
 )
 OTHER_OPTIONS = (
-    Setting(("--max-runs",), click.INT, "N", "End after this many scheduled runs."),
-    Setting(("--jitter", "jitter_s"), Duration(), "DURATION", "Begin each run up to this much late."),
-    Setting(("--missed",), MISSED, None, "Runs that were due while no server ran: skip them, run once, or run all."),
-    Setting(("--missed-max",), click.INT, "N", "With --missed all: run at most this many, the newest."),
+    Setting(("--max-runs",), click.INT, "N", "Finish the job after this many scheduled runs."),
+    Setting(("--jitter", "jitter_s"), Duration(), "DURATION", "Delay each run by a random time up to this."),
     Setting(
-        ("--overlap",), OVERLAP, None, "If the previous run has not ended: wait for it, skip this one, or interrupt it."
+        ("--missed",), MISSED, None, "If runs were missed while no server was running: skip them, run once, or run all."
+    ),
+    Setting(("--missed-max",), click.INT, "N", "With --missed all: run only the newest N."),
+    Setting(
+        ("--overlap",),
+        OVERLAP,
+        None,
+        "If the previous run has not ended: wait for it, skip the new run, or interrupt the previous one.",
     ),
     Setting(
-        ("--session",), click.STRING, "new|same|SESSION", "Where runs go: a new session each, one for all, or this one."
+        ("--session",),
+        click.STRING,
+        "new|same|SESSION",
+        "Use a new session for each run, the same for all runs, or an existing session.",
     ),
-    Setting(("--agent",), click.STRING, None, "The agent that takes the message."),
-    Setting(("--model",), click.STRING, None, "The agent's model."),
-    Setting(("--mode",), click.STRING, None, "The agent's mode."),
+    Setting(("--agent",), click.STRING, None, "Agent to use."),
+    Setting(("--model",), click.STRING, None, "Model to use."),
+    Setting(("--mode",), click.STRING, None, "Mode to use."),
     Setting(("--max-failures",), click.INT, "N", "Pause the job after this many failed runs in a row."),
-    Setting(("--keep-sessions",), click.INT, "N", "Erase the sessions of all but the newest N runs."),
+    Setting(("--keep-sessions",), click.INT, "N", "Erase the sessions of all but the last N runs."),
     Setting(("--keep-days",), click.INT, "N", "Erase the sessions of runs that ended more than N days ago."),
 )
 
@@ -152,7 +164,7 @@ OTHER_OPTIONS = (
 def job_options(options: tuple[Setting, ...], *, may_be_empty: bool = False) -> Callable[[F], F]:
     def decorate(function: F) -> F:
         for names, kind, metavar, what in reversed(options):
-            # A plain text may be empty anyway, and its type is recognised where a shell completes.
+            # A string may be empty anyway, and shell completion recognises its type.
             type_ = OrEmpty(kind) if may_be_empty and kind is not click.STRING else kind
             function = click.option(*names, type=type_, metavar=metavar, help=what)(function)
         return function
@@ -161,11 +173,11 @@ def job_options(options: tuple[Setting, ...], *, may_be_empty: bool = False) -> 
 
 
 labels_option = click.option(
-    "--label", "labels", multiple=True, metavar="LABEL", help="Give its sessions this label; repeatable."
+    "--label", "labels", multiple=True, metavar="LABEL", help="Add this label to the job's sessions. Repeatable."
 )
 
 
-# Looking ------------------------------------------------------------------------------------------------------------
+# List and show ------------------------------------------------------------------------------------------------------
 
 
 @click.group(
@@ -181,7 +193,7 @@ labels_option = click.option(
 def jobs_command(ctx: click.Context, reach: Reach) -> None:
     """Schedule messages: list, add, show, edit, pause, resume, run and remove jobs.
 
-    With a JOB only that one. JOB is its id, which `perdure jobs add` prints.
+    Without a command, lists all jobs; with JOB, shows that job. JOB is the id that `perdure jobs add` prints.
     """
     if ctx.invoked_subcommand is None:
         list_jobs(reach)
@@ -190,7 +202,7 @@ def jobs_command(ctx: click.Context, reach: Reach) -> None:
 @jobs_command.command("list")
 @reaching
 def list_command(reach: Reach) -> None:
-    """List the jobs: the same as `perdure jobs`."""
+    """List all jobs. Same as `perdure jobs`."""
     list_jobs(reach)
 
 
@@ -202,11 +214,11 @@ def list_jobs(reach: Reach) -> None:
         return
     now = datetime.now(UTC)
     columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-    empty = 'There is no job. Add one with `perdure jobs add NAME --cron "0 9 * * 1-5" --message TEXT`.'
+    empty = 'There are no jobs. Add one with `perdure jobs add NAME --cron "0 9 * * 1-5" --message TEXT`.'
     print_table(*job_table(jobs, now, columns), empty, wrap_last=True)
     for job in jobs:
         if why := reason_words(job, now):
-            again = f" Start it again with `perdure jobs resume {job['id']}`." if job["state"] == "paused" else ""
+            again = f" Resume it with `perdure jobs resume {job['id']}`." if job["state"] == "paused" else ""
             print_paragraph(f"{job['id']}: {why}{again}")
 
 
@@ -214,7 +226,7 @@ def list_jobs(reach: Reach) -> None:
 @click.argument("job")
 @reaching
 def show_command(reach: Reach, job: str) -> None:
-    """Show one job: its settings, the next five runs and the newest ones."""
+    """Show one job: its settings, its next five runs and its latest runs."""
     with reach.client() as client:
         show_job(client, client.job(job), reach.as_json)
 
@@ -241,17 +253,17 @@ def next_lines(schedule: Json, now: datetime) -> list[str]:
 
 def _print_runs(runs: list[Json], time_zone: str, now: datetime) -> None:
     if sys.stdout.isatty():
-        # Room for the details; a program may want to use the whole id.
+        # Shorten ids for people, to leave room for the details. Programs get the whole id.
         runs = [{**run, "session_id": run["session_id"] and run["session_id"][:SHORT_ID_CHARS]} for run in runs]
-    print_table(*run_table(runs, time_zone, now), "No run yet.", wrap_last=True)
+    print_table(*run_table(runs, time_zone, now), "No runs yet.", wrap_last=True)
 
 
 @jobs_command.command("history")
 @click.argument("job")
-@click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="At most this many runs.")
+@click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="Maximum number of runs.")
 @reaching
 def history_command(reach: Reach, job: str, limit: int) -> None:
-    """Show the runs of a job, the newest first, and how they ended."""
+    """List a job's runs and their outcomes, newest first."""
     with reach.client() as client:
         page = client.job_runs(job, limit=limit)
         if reach.as_json:
@@ -260,14 +272,14 @@ def history_command(reach: Reach, job: str, limit: int) -> None:
         time_zone = client.job(job)["time_zone"]
     _print_runs(page["runs"], time_zone, datetime.now(UTC))
     if page["next_cursor"]:
-        click.echo(f"There are more than {limit} runs; --limit shows more.", err=True)
+        click.echo(f"There are more than {limit} runs; use --limit to see more.", err=True)
 
 
 @jobs_command.command("preview")
 @job_options(SCHEDULE_OPTIONS)
 @reaching
 def preview_command(reach: Reach, **given: Any) -> None:
-    """Say what a schedule means, and when it is due next. Nothing is added."""
+    """Explain a schedule and show its next runs, without adding a job."""
     fields = _schedule(given)
     with reach.client() as client:
         preview = client.preview_schedule(**fields)
@@ -278,29 +290,29 @@ def preview_command(reach: Reach, **given: Any) -> None:
     click.echo("\n".join(next_lines(preview, datetime.now(UTC))))
 
 
-# Adding and changing ------------------------------------------------------------------------------------------------
+# Add and edit -------------------------------------------------------------------------------------------------------
 
 
 @jobs_command.command("add")
 @click.argument("name")
-@click.option("--message", required=True, metavar="TEXT", help="What to send; `-` reads stdin.")
+@click.option("--message", required=True, metavar="TEXT", help="Message to send; `-` reads stdin.")
 @job_options(SCHEDULE_OPTIONS)
 @job_options(OTHER_OPTIONS)
 @placing
 @labels_option
 @reaching
 def add_command(reach: Reach, name: str, message: str, wish: Wish, labels: tuple[str, ...], **given: Any) -> None:
-    """Schedule a message. The job's id is printed, then when it runs.
+    """Schedule a message. Prints the job's id and its next runs.
 
-    NAME says what it is about; the id is made from it. Give --cron or --every. The message is a template: {job}, {due},
-    {date}, {run}, {last_outcome} and {last_result} are filled in. New sessions work in the current directory if the
-    server is on this machine.
+    The job's id is derived from NAME. Give --cron or --every. The message is a template with the placeholders {job},
+    {due}, {date}, {run}, {last_outcome} and {last_result}. New sessions work in the current directory if the server is
+    on this machine.
     """
     fields = _schedule(given)
     fields |= {"labels": list(labels)} if labels else {}
     text = given_text(message)
     if not text.strip():
-        raise click.UsageError("Give --message a text.")
+        raise click.UsageError("--message must not be empty.")
     if fields.get("session", "new") not in SESSIONS and wish.is_given:
         raise click.UsageError(HAS_ITS_PLACE)
     with reach.client() as client:
@@ -320,7 +332,7 @@ def add_command(reach: Reach, name: str, message: str, wish: Wish, labels: tuple
 
 
 def _schedule(given: Json) -> Json:
-    """What was given, as a new job has it. The caller's time zone counts, not the server's."""
+    """The schedule fields for a new job. Uses this machine's time zone, not the server's."""
     fields = {field: value for field, value in given.items() if value not in (None, "")}
     if ("cron" in fields) == ("every_s" in fields):
         raise click.UsageError(EITHER)
@@ -330,24 +342,25 @@ def _schedule(given: Json) -> Json:
 
 def _where(job: Json) -> str:
     if job["session"] not in SESSIONS:
-        return f"It goes to session {job['session']}."
-    return f"It works in {home_shortened(place_words(job))}."
+        return f"Sends to session {job['session']}."
+    return f"Works in {home_shortened(place_words(job))}."
 
 
 @jobs_command.command("edit")
 @click.argument("job")
-@click.option("--name", help="What to call it; its id stays.")
-@click.option("--message", metavar="TEXT", help="What to send; `-` reads stdin.")
+@click.option("--name", help="New name; the id stays.")
+@click.option("--message", metavar="TEXT", help="Message to send; `-` reads stdin.")
 @job_options(SCHEDULE_OPTIONS, may_be_empty=True)
 @job_options(OTHER_OPTIONS, may_be_empty=True)
 @placing
 @labels_option
 @reaching
 def edit_command(reach: Reach, job: str, wish: Wish, labels: tuple[str, ...], **given: Any) -> None:
-    """Change a job. It is shown as it is then.
+    """Change a job, and show the result.
 
-    What you leave out stays. An empty value (`--until ""`) takes a setting away. --cron replaces --every, and the other
-    way round; --label replaces all labels. A change also ends a backoff; a paused job stays paused.
+    Settings that you omit keep their value. An empty value (`--until ""`) resets a setting to its default. --cron
+    replaces --every and vice versa; --label replaces all labels. A change also ends a backoff. A paused job stays
+    paused.
     """
     changes: Json = {
         field: DEFAULTS[field] if value == "" else value for field, value in given.items() if value is not None
@@ -361,23 +374,25 @@ def edit_command(reach: Reach, job: str, wish: Wish, labels: tuple[str, ...], **
     if is_elsewhere and wish.is_given:
         raise click.UsageError(HAS_ITS_PLACE)
     if not changes and not wish.is_given:
-        raise click.UsageError("Give at least one change, such as --every 2h. `perdure jobs edit --help` lists all.")
+        raise click.UsageError(
+            "Give at least one change, such as --every 2h. `perdure jobs edit --help` lists all options."
+        )
     with reach.client() as client:
         if is_elsewhere:
             changes["session"] = find_session(client, changes["session"], to_continue=True)
-            # Where new sessions would work is of no use now; the session works where it does.
+            # An existing session keeps its own directory, so the settings for new sessions no longer apply.
             changes |= {"project": None, "workdir": None}
         changes |= _moved(reach, client, wish)
         show_job(client, client.change_job(job, **changes), reach.as_json)
 
 
 def _check_changes(given: Json, changes: Json) -> None:
-    """What can't be taken away, and what can't be given together."""
+    """Reject empty required settings and conflicting ones."""
     if "message" in changes:
         changes["message"] = given_text(given["message"])
     for field in ("name", "message"):
         if given[field] is not None and not str(changes[field]).strip():
-            raise click.UsageError(f"Give --{field} a text.")
+            raise click.UsageError(f"--{field} must not be empty.")
     if given["cron"] and given["every_s"]:
         raise click.UsageError(EITHER)
     if "" in (given["cron"], given["every_s"]) and not (given["cron"] or given["every_s"]):
@@ -385,7 +400,7 @@ def _check_changes(given: Json, changes: Json) -> None:
 
 
 def _moved(reach: Reach, client: Client, wish: Wish) -> Json:
-    """Where its new sessions work from now on. One way to say it replaces the others."""
+    """The fields for where new sessions work. --workdir, --project and --scratch replace each other."""
     if wish.workdir == "":
         return {"workdir": None}
     if wish.project == "":
@@ -395,27 +410,27 @@ def _moved(reach: Reach, client: Client, wish: Wish) -> Json:
     return {"project": None, "workdir": None, **choose(reach, client, wish).fields}
 
 
-# Doing --------------------------------------------------------------------------------------------------------------
+# Pause, resume, run and remove --------------------------------------------------------------------------------------
 
 
 @jobs_command.command("pause")
 @click.argument("job")
 @reaching
 def pause_command(reach: Reach, job: str) -> None:
-    """Pause a job. A run that has begun goes on."""
+    """Pause a job. A run in progress continues."""
     with reach.client() as client:
         paused = client.pause_job(job)
     if reach.as_json:
         print_json(paused)
     else:
-        click.echo(as_typed(f"Paused {paused['id']}. Start it again with `perdure jobs resume {paused['id']}`."))
+        click.echo(as_typed(f"Paused {paused['id']}. Resume it with `perdure jobs resume {paused['id']}`."))
 
 
 @jobs_command.command("resume")
 @click.argument("job")
 @reaching
 def resume_command(reach: Reach, job: str) -> None:
-    """Resume a paused job. What was due meanwhile is not run."""
+    """Resume a paused job. Runs that were due while it was paused are skipped."""
     with reach.client() as client:
         resumed = client.resume_job(job)
     if reach.as_json:
@@ -428,12 +443,12 @@ def resume_command(reach: Reach, job: str) -> None:
 
 @jobs_command.command("run")
 @click.argument("job")
-@click.option("--run-id", help="The same id again is the same run, and is started once.")
+@click.option("--run-id", help="Idempotency key: the same id never starts two runs.")
 @reaching
 def run_command(reach: Reach, job: str, run_id: str | None) -> int:
-    """Run a job now, whatever its schedule says. The id of the run's session is printed.
+    """Run a job now, regardless of its schedule. Prints the id of the run's session.
 
-    The job's rule for overlaps applies. The exit code is 1 if the run could not begin.
+    The job's --overlap rule applies. Exits 1 if the run fails to start.
     """
     with reach.client() as client:
         run = _begun(client, client.run_job(job, run_id))
@@ -445,7 +460,7 @@ def run_command(reach: Reach, job: str, run_id: str | None) -> int:
 
 
 def _begun(client: Client, run: Json) -> Json:
-    """The run once its message was sent, or could not be; its session is made only then."""
+    """Wait until the run's message was sent or failed to send. The session exists only then."""
     deadline = time.monotonic() + BEGIN_LIMIT_S
     while run["state"] == "starting" and time.monotonic() < deadline and not client.pause(LOOK_EVERY_S):
         runs = client.job_runs(run["job_id"], limit=SHOWN_RUNS)["runs"]
@@ -457,11 +472,11 @@ def _say_begun(run: Json) -> None:
     if run["session_id"]:
         click.echo(run["session_id"])
     if run["state"] == "waiting":
-        said = "The previous run has not ended: this one waits for it."
+        said = "Waiting for the previous run to end."
     elif run["outcome"] is None:
         said = f"Follow it with `perdure watch {run['session_id']}`."
     else:
-        said = f"The run has {run['outcome'].replace('completed', 'ended')}. {one_line(run['detail'], 500)}".strip()
+        said = f"Run {run['outcome']}. {one_line(run['detail'], 500)}".strip()
     click.echo(as_typed(said), err=True)
 
 
@@ -469,7 +484,7 @@ def _say_begun(run: Json) -> None:
 @click.argument("job")
 @reaching
 def remove_command(reach: Reach, job: str) -> None:
-    """Remove a job and its history. Its sessions stay, and so does a run that has begun."""
+    """Remove a job and its history. Its sessions stay; a run in progress continues."""
     with reach.client() as client:
         client.remove_job(job)
     if reach.as_json:

@@ -1,6 +1,6 @@
-"""`perdure rename` and `perdure label`: the title and the labels under which people find a session again.
+"""`perdure rename` and `perdure label`: change a session's title and labels.
 
-Above: people and scripts. Below: the client. Both work on sessions that have ended too.
+Above: people and scripts. Below: the client. Both also work on ended sessions.
 """
 
 from typing import Any
@@ -8,9 +8,10 @@ from typing import Any
 import click
 
 from perdure.surfaces.cli.messages import given_text
-from perdure.surfaces.cli.output import one_line, print_json, print_table
+from perdure.surfaces.cli.output import print_json, print_table
 from perdure.surfaces.cli.reach import Reach, find_session, reaching
 from perdure.surfaces.cli.several import each_session, find_sessions
+from perdure.surfaces.short_text import one_line
 
 Json = dict[str, Any]
 
@@ -22,14 +23,14 @@ TITLE_CHARS = 60
 @click.argument("words", nargs=-1, required=True, metavar="TITLE...")
 @reaching
 def rename_command(reach: Reach, session: str, words: tuple[str, ...]) -> None:
-    """Give a session another title.
+    """Change a session's title.
 
-    SESSION is an id, a unique beginning of one, or `last`. TITLE `-` reads stdin. The agent's own titles don't replace
-    yours.
+    SESSION is an id, a unique prefix of one, or `last`. If TITLE is `-`, reads stdin. Titles that the agent sets later
+    don't replace yours.
     """
     title = " ".join(given_text(" ".join(words)).split())
     if not title:
-        raise click.UsageError("Give a TITLE with at least one letter.")
+        raise click.UsageError("TITLE must not be empty.")
     with reach.client() as client:
         renamed = client.change_session(find_session(client, session), title=title)
     if reach.as_json:
@@ -40,22 +41,22 @@ def rename_command(reach: Reach, session: str, words: tuple[str, ...]) -> None:
 
 @click.command()
 @click.argument("sessions", nargs=-1, required=True, metavar="SESSION...")
-@click.option("--add", "added", multiple=True, metavar="LABEL", help="Add this label; repeatable.")
-@click.option("--remove", "removed", multiple=True, metavar="LABEL", help="Remove this label; repeatable.")
-@click.option("--clear", is_flag=True, help="Remove all labels, before --add.")
+@click.option("--add", "added", multiple=True, metavar="LABEL", help="Add this label. Repeatable.")
+@click.option("--remove", "removed", multiple=True, metavar="LABEL", help="Remove this label. Repeatable.")
+@click.option("--clear", is_flag=True, help="Remove all labels before adding those of --add.")
 @reaching
 def label_command(
     reach: Reach, sessions: tuple[str, ...], added: tuple[str, ...], removed: tuple[str, ...], clear: bool
 ) -> int:
     """Show or change the labels of sessions.
 
-    SESSION is an id, a unique beginning of one, or `last`; several may be given. Without an option their labels are
-    shown. `perdure sessions --label LABEL` finds them again.
+    SESSION is an id, a unique prefix of one, or `last`. Without an option, shows the labels.
+    `perdure sessions --label LABEL` lists sessions with a label.
     """
     if any(not label.strip() for label in (*added, *removed)):
-        raise click.UsageError("A LABEL needs at least one letter.")
+        raise click.UsageError("LABEL must not be empty.")
     if both := sorted(set(added) & set(removed)):
-        raise click.UsageError(f"Add or remove {both[0]!r}, not both.")
+        raise click.UsageError(f"Can't both add and remove {both[0]!r}.")
     with reach.client() as client:
 
         def labelled(session_id: str) -> Json:
@@ -74,5 +75,5 @@ def label_command(
             [entry["id"], ", ".join(entry["labels"]) or "-", one_line(entry["title"] or "", TITLE_CHARS)]
             for entry in found
         ]
-        print_table(["session", "labels", "title"], rows, "Nothing was changed.")
+        print_table(["session", "labels", "title"], rows, "Nothing changed.")
     return code

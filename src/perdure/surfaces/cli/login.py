@@ -1,4 +1,7 @@
-"""`perdure login`, a link that signs a browser in; `logins`, those that are signed in; `logout`, which ends that."""
+"""`perdure login`, `logins` and `logout`: sign in browsers, list them and sign them out.
+
+Above: people. Below: the client.
+"""
 
 import sys
 
@@ -14,9 +17,9 @@ NOBODY = "No browser is signed in. `perdure login` prints a link that signs one 
 @click.command()
 @reaching
 def login_command(reach: Reach) -> None:
-    """Make a one-time link that signs a browser in.
+    """Print a one-time link that signs in a browser.
 
-    The link works once, for ten minutes.
+    The link works once and expires after ten minutes.
     """
     with reach.client() as client:
         link = client.login_link()
@@ -25,14 +28,14 @@ def login_command(reach: Reach) -> None:
     else:
         click.echo(link)
         if sys.stdout.isatty():
-            click.echo("Open it in a browser. It works once, for ten minutes.", err=True)
+            click.echo("Open it in a browser. It works once and expires after ten minutes.", err=True)
 
 
 @click.group(name="logins", invoke_without_command=True)
 @reaching
 @click.pass_context
 def logins_command(ctx: click.Context, reach: Reach) -> None:
-    """List browsers that are signed in, and sign them out."""
+    """List signed-in browsers, and sign them out."""
     if ctx.invoked_subcommand is not None:
         return
     with reach.client() as client:
@@ -46,33 +49,33 @@ def logins_command(ctx: click.Context, reach: Reach) -> None:
 
 @logins_command.command("revoke")
 @click.argument("sign_ins", nargs=-1, metavar="[SIGN_IN]...")
-@click.option("--all", "everything", is_flag=True, help="Every browser that is signed in.")
+@click.option("--all", "everything", is_flag=True, help="Sign out all browsers.")
 @reaching
 def revoke_command(reach: Reach, sign_ins: tuple[str, ...], everything: bool) -> None:
-    """Sign browsers out.
+    """Sign out browsers. Same as `perdure logout`.
 
-    SIGN_IN is an id that `perdure logins` lists, or a unique beginning of one. What the browser watches is closed at
-    once. With --all, sign-in links that nobody has opened yet stop working too.
+    SIGN_IN is an id that `perdure logins` lists, or a unique prefix of one. Open streams of the browser end
+    immediately. --all also invalidates unused sign-in links.
     """
     _sign_out(reach, sign_ins, everything)
 
 
 @click.command()
 @click.argument("sign_ins", nargs=-1, metavar="[SIGN_IN]...")
-@click.option("--all", "everything", is_flag=True, help="Every browser that is signed in.")
+@click.option("--all", "everything", is_flag=True, help="Sign out all browsers.")
 @reaching
 def logout_command(reach: Reach, sign_ins: tuple[str, ...], everything: bool) -> None:
-    """Sign a browser out, or all.
+    """Sign out one browser, or all.
 
-    SIGN_IN is an id that `perdure logins` lists, or a unique beginning of one. What the browser watches is closed at
-    once. With --all, sign-in links that nobody has opened yet stop working too.
+    SIGN_IN is an id that `perdure logins` lists, or a unique prefix of one. Open streams of the browser end
+    immediately. --all also invalidates unused sign-in links.
     """
     _sign_out(reach, sign_ins, everything)
 
 
 def _sign_out(reach: Reach, sign_ins: tuple[str, ...], everything: bool) -> None:
     if everything and sign_ins:
-        raise click.UsageError("Give a sign-in, or --all.")
+        raise click.UsageError("Give a SIGN_IN or --all, not both.")
     with reach.client() as client:
         if everything:
             ended = client.end_logins()
@@ -84,23 +87,21 @@ def _sign_out(reach: Reach, sign_ins: tuple[str, ...], everything: bool) -> None
     if reach.as_json:
         print_json({"ended": ended})
     else:
-        click.echo(f"Ended {ended} sign-in{'' if ended == 1 else 's'}.")
+        click.echo(f"Signed out {ended} browser{'' if ended == 1 else 's'}.")
 
 
 def find_logins(client: Client, given: tuple[str, ...]) -> list[str]:
-    """The ids that are meant; all are looked up before one is ended."""
+    """Resolve all ids before the first browser is signed out."""
     known = client.logins()
-    signed_in = ", ".join(f"{one['id']} (until {one['until'][:10]})" for one in known) or "nobody"
+    signed_in = ", ".join(f"{one['id']} (until {one['until'][:10]})" for one in known) or "none"
     if not given:
-        raise Failure(f"Give a sign-in, or --all. Signed in: {signed_in}.", 2)
+        raise Failure(f"Give a SIGN_IN or --all. Signed in: {signed_in}.", 2)
     found: list[str] = []
     for start in given:
         matching = [one["id"] for one in known if one["id"].startswith(start)]
         if not matching:
-            raise Failure(
-                f"There is no sign-in {start!r}; it may have ended already. Signed in: {signed_in}. (not_found)"
-            )
+            raise Failure(f"There is no sign-in {start!r}; it may have expired. Signed in: {signed_in}. (not_found)")
         if len(matching) > 1:
-            raise Failure(f"{len(matching)} sign-ins begin with {start!r}. Give more of the id.", 2)
+            raise Failure(f"{len(matching)} sign-in ids start with {start!r}. Give more of the id.", 2)
         found += [matching[0]] if matching[0] not in found else []
     return found

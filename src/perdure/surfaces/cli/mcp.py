@@ -1,4 +1,7 @@
-"""`perdure mcp`: the tools for MCP clients, on stdin and stdout."""
+"""`perdure mcp`: the MCP server on stdin and stdout.
+
+Above: MCP clients. Below: surfaces/mcp.
+"""
 
 import click
 
@@ -10,10 +13,10 @@ HOW_TO_INSTALL = "The MCP package is not installed. Install it: pip install 'per
 @click.command()
 @reaching
 def mcp_command(reach: Reach) -> None:
-    """Offer sessions as tools to an MCP client, on stdin and stdout.
+    """Run an MCP server on stdin and stdout.
 
-    It is started by the client (Claude Code, an editor, ...), and needs a running server: without one every tool says
-    how to start it.
+    An MCP client, such as Claude Code or an editor, starts this command to use sessions and jobs as tools. The tools
+    need a running Perdure server; without one, they explain how to start it.
     """
     try:
         from perdure.surfaces.mcp.server import serve

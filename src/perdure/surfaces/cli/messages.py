@@ -1,7 +1,7 @@
-"""`perdure send` and `perdure watch`: a message into a session, and what comes out of it, as plain text.
+"""`perdure send` and `perdure watch`: send a message to a session, and follow a session as plain text.
 
-Above: people and scripts. Below: the client and the narrator. Answers go to stdout as they are; all that is said
-about them goes to stderr.
+Above: people and scripts. Below: the client and the narrator. Answers go to stdout unchanged; everything else goes to
+stderr.
 """
 
 import os
@@ -31,7 +31,7 @@ from perdure.surfaces.cli.narration import (
     Thought,
     Waits,
 )
-from perdure.surfaces.cli.output import print_json, print_raw, safe
+from perdure.surfaces.cli.output import print_json, print_raw
 from perdure.surfaces.cli.places import Place, Wish, choose, placing
 from perdure.surfaces.cli.prompts import MIN_LINES, RESERVED_LINES, choices
 from perdure.surfaces.cli.reach import Reach, find_session, reaching
@@ -46,15 +46,16 @@ from perdure.surfaces.cli.rows import (
 )
 from perdure.surfaces.cli.terms import as_typed, to_copy
 from perdure.surfaces.client import Client, WhenBusy, WhenFull, attached
+from perdure.surfaces.short_text import safe
 from perdure.surfaces.stream import EventStream
 
 Json = dict[str, Any]
 
 SEND_PATIENCE_S = 30.0
-QUEUED, QUEUED_BEHIND = "Queued: a turn is running.", "Queued: another message waits to begin."
-STAYS_ACCEPTED = "The message stays accepted, and its turn begins when a slot is free"
+QUEUED, QUEUED_BEHIND = "Queued: a turn is running.", "Queued: another message is waiting for a slot."
+STAYS_ACCEPTED = "The message is still waiting; its turn starts when a slot is free"
 MISTYPED_LAST = ("lst", "lats", "lsat", "alst", "lasst", "lastt", "Last", "LAST")
-"""Words that begin no message. Taken for one, the message would go to a new session."""
+"""Typos of `last`. Without this check, the message would start a new session."""
 
 
 when_full_option = click.option(
@@ -62,37 +63,39 @@ when_full_option = click.option(
     type=click.Choice(("wait", "refuse")),
     default="wait",
     show_default=True,
-    help="If no slot is free: wait for one, or fail at once.",
+    help="If no slot is free: wait for one, or fail immediately.",
 )
 
 
 @click.command()
 @click.argument("words", nargs=-1, metavar="[SESSION] TEXT...")
-@click.option("--new", is_flag=True, help="All words are text; begin a session.")
-@click.option("--agent", help="The agent that takes it; a session goes on with it.")
+@click.option("--new", is_flag=True, help="Start a new session; all words are TEXT.")
+@click.option("--agent", help="Agent to send to. Later messages go to it too.")
 @placing
-@click.option("--parent", metavar="SESSION", help="For a new session: the session that starts it.")
-@click.option("--kickoff", is_flag=True, help="Begin with the project's kickoff; TEXT, if any, has its place in it.")
+@click.option("--parent", metavar="SESSION", help="For a new session: its parent session.")
+@click.option("--kickoff", is_flag=True, help="Start with the project's kickoff template; TEXT fills {message}.")
 @click.option(
     "--fresh",
     "--fresh-session",
     "fresh",
     is_flag=True,
-    help="Restart the agent's context: replay the conversation to it.",
+    help="Restart the agent's context and replay the conversation.",
 )
-@click.option("--queue", "when_busy", flag_value="queue", help="If a turn runs: wait for its end.")
-@click.option("--interrupt", "when_busy", flag_value="interrupt", help="If a turn runs: interrupt it.")
+@click.option("--queue", "when_busy", flag_value="queue", help="If a turn is running: send when it ends.")
+@click.option("--interrupt", "when_busy", flag_value="interrupt", help="If a turn is running: interrupt it.")
 @when_full_option
 @click.option(
     "--attach",
     multiple=True,
     type=click.Path(exists=True, dir_okay=False, readable=True),
     metavar="FILE",
-    help="Send this file along; repeatable.",
+    help="Attach this file. Repeatable.",
 )
-@click.option("--message-id", help="The same id again is the same message, and is taken once.")
-@click.option("--wait", is_flag=True, help="Write the answer to stdout until the turn ends; exit 1 if it failed.")
-@click.option("--full", is_flag=True, help="With --wait: show all of long changes, commands and their output.")
+@click.option("--message-id", help="Idempotency key: the same id is never sent twice.")
+@click.option(
+    "--wait", is_flag=True, help="Wait for the turn to end and print the answer. Exits 1 unless the turn succeeds."
+)
+@click.option("--full", is_flag=True, help="With --wait: don't shorten changes, commands and output.")
 @reaching
 def send_command(
     reach: Reach,
@@ -110,17 +113,17 @@ def send_command(
     wait: bool,
     full: bool,
 ) -> int | None:
-    """Send a message to a session, or to a new one.
+    """Send a message to a session, or start a new session with it.
 
-    SESSION is an id (s_...), a beginning of one, or `last`. Without it the message begins a session, in the current
-    directory if the server is on this machine. TEXT `-` reads stdin.
+    SESSION is an id (s_...), a unique prefix of one, or `last`. Without SESSION, the message starts a new session; it
+    works in the current directory if the server is on this machine. If TEXT is `-`, reads stdin. Prints the session id.
     """
     if full and not wait:
-        raise click.UsageError("--full needs --wait: without it nothing of the turn is shown.")
+        raise click.UsageError("--full needs --wait: without --wait, the turn is not shown.")
     session, words = _split(words, new or kickoff or wish.is_given or bool(parent))
     text = given_text(" ".join(words))
     if not text.strip() and not kickoff:
-        raise click.UsageError("Give a text to send.")
+        raise click.UsageError("Give a TEXT to send.")
     with reach.client() as client:
         session_id = find_session(client, session, to_continue=True) if session else None
         place = Place() if session_id else choose(reach, client, wish)
@@ -141,7 +144,7 @@ def send_command(
             )
         except KeyboardInterrupt:
             look = f"perdure show {session_id}" if session_id else "perdure sessions"
-            click.echo(as_typed(f"\nperdure: The server may have taken the message. Look with: {look}"), err=True)
+            click.echo(as_typed(f"\nperdure: The server may have accepted the message. Check with: {look}"), err=True)
             raise
         if not wait:
             _confirm(sent, reach.as_json)
@@ -151,10 +154,10 @@ def send_command(
 
 
 def given_text(text: str) -> str:
-    """What is to be sent: the words themselves, or for `-` all of stdin."""
+    """The text itself, or all of stdin for `-`."""
     if text == "-":
         return sys.stdin.buffer.read().decode("utf-8", "replace")
-    # Bytes that are not UTF-8 can't be sent; they are shown as such instead of ending the command.
+    # Replace bytes that are not UTF-8 with marks instead of failing.
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
@@ -166,7 +169,7 @@ def _split(words: tuple[str, ...], is_new: bool) -> tuple[str | None, tuple[str,
         return None, words
     if len(words) == 1:
         raise click.UsageError(
-            as_typed(f"Give a text for the session: perdure send {words[0]} TEXT (`-` reads stdin). ")
+            as_typed(f"Give a TEXT for the session: perdure send {words[0]} TEXT (`-` reads stdin). ")
             + f"To send {words[0]!r} itself as a message, add --new."
         )
     return words[0], words[1:]
@@ -187,7 +190,7 @@ def _queued(sent: Json) -> str:
 
 
 def say_what_it_waits_for(sent: Json) -> None:
-    """An accepted message needs no more than time; whoever sent it should know what for."""
+    """Tell the sender what an accepted message is waiting for."""
     if sent.get("waits_for"):
         click.echo(sent["waits_for"]["message"], err=True)
 
@@ -201,8 +204,8 @@ def follow_turn(
     full: bool = False,
     said: str = "",
 ) -> int:
-    """Write the answer to a sent message as it comes, after what is `said` about it. 0 if its turn ended well. Ctrl-C
-    ends only the writing."""
+    """Print the answer to a sent message as it arrives, after the note `said`. Returns 0 if the turn succeeded. Ctrl-C
+    stops only the printing."""
     teller = PlainTeller(answers_only=True, full=full, answerable=answerable)
     teller.is_waiting = bool(sent.get("waits_for"))
     try:
@@ -211,7 +214,7 @@ def follow_turn(
         return _follow(client, sent, teller, as_json, answerable)
     except KeyboardInterrupt:
         teller.close()
-        what = "The message is kept, and its turn runs as soon as it can"
+        what = "The message stays queued"
         if sent["turn"] is not None:
             what = "The turn continues" if answerable else "The run continues"
         say_interrupted(str(sent["session_id"]), STAYS_ACCEPTED if teller.is_waiting else what)
@@ -219,7 +222,7 @@ def follow_turn(
 
 
 def say_interrupted(session_id: str, what: str) -> None:
-    """After Ctrl-C: what becomes of the work that nobody waits for any more."""
+    """After Ctrl-C: say what happens to the turn, and how to watch or interrupt it."""
     begin = "\n" if sys.stderr.isatty() else ""  # the terminal has written ^C
     click.echo(f"{begin}perdure: {what}. Watch it: " + to_copy(f"watch {session_id}"), err=True)
     click.echo("         Interrupt it: " + to_copy(f"abort {session_id}"), err=True)
@@ -251,32 +254,32 @@ def _follow(client: Client, sent: Json, teller: "PlainTeller", as_json: bool, an
                 teller.show(piece)
                 if isinstance(piece, Asked) and answerable:
                     prompt_id = piece.prompt["prompt_id"]
-                    click.echo("  Answer it with: " + to_copy(f"answer {session_id} {prompt_id}"), err=True)
+                    click.echo("  Answer with: " + to_copy(f"answer {session_id} {prompt_id}"), err=True)
     return 1
 
 
 def announced(client: Client, session_id: str, position: int | None) -> EventStream:
-    """A stream that says on stderr when it is not live."""
+    """An event stream that reports on stderr when the connection is lost and restored."""
     return client.events(
         session_id,
         position,
         on_lost=lambda reason: click.echo("Reconnecting ...", err=True),
-        on_back=lambda: click.echo("Connected again.", err=True),
+        on_back=lambda: click.echo("Reconnected.", err=True),
     )
 
 
 class PlainTeller:
-    """Writes pieces as plain text: the answer to stdout as it is, the rest in lines of its own.
+    """Prints pieces as plain text: the answer unchanged to stdout, the rest as separate lines.
 
-    With `answers_only` all but the answer goes to stderr, so that stdout can be piped on. With `full` nothing is
-    folded. Where nobody is asked (not `answerable`), a prompt shows no choices, and a denial says what would allow it.
+    With `answers_only`, everything but the answer goes to stderr, so stdout can be piped. With `full`, nothing is
+    folded. If no person can answer (not `answerable`), a prompt shows no choices, and a denial says how to allow it.
     """
 
     def __init__(self, *, answers_only: bool, full: bool = False, answerable: bool = True) -> None:
         self._aside = answers_only
         self._answerable = answerable
         self._tool = ""
-        """The tool of the prompt that was shown last."""
+        """The tool of the last prompt."""
         self._end = ""
         """The last two characters of the answer so far."""
         self._apart = False
@@ -285,7 +288,7 @@ class PlainTeller:
         self._open = False
         self._safe = sys.stdout.isatty()
         self.is_waiting = False
-        """Whether the turn waits to begin."""
+        """Whether the turn is waiting for a slot."""
 
     def show(self, piece: Piece) -> None:
         if isinstance(piece, Said):
@@ -308,7 +311,7 @@ class PlainTeller:
         elif isinstance(piece, Answered):
             said = wording.resolved(piece.by, piece.outcome, piece.reason)
             if not self._answerable and piece.outcome == "denied" and self._tool:
-                said += f" A run asks nobody: --allow {shlex.quote(self._tool)} lets the agent do it."
+                said += f" A run can't ask you: allow it with --allow {shlex.quote(self._tool)}."
             self._line(said)
         elif isinstance(piece, Finished):
             self.close()
@@ -322,15 +325,15 @@ class PlainTeller:
         self._apart = self._apart or self._parts(piece)
 
     def _parts(self, piece: Piece) -> bool:
-        """Whether what is said next is another block. Progress of a running tool may come in the middle of one."""
+        """Whether the next text starts a new block. Progress of a running tool may arrive in the middle of a block."""
         if isinstance(piece, Busy):
             before, self._tools = self._tools, len(piece.doing)
             return self._tools > before
         return isinstance(piece, Thought | Asked) or (isinstance(piece, Line) and piece.tone in ("tool", "failed"))
 
     def _separated(self, text: str) -> str:
-        """One blank line between two blocks, where what came between them is not on stdout. Some agents write a part
-        of it themselves."""
+        """Put one blank line between two blocks if what came between them is not on stdout. Some agents already end a
+        block with newlines."""
         if self._aside and self._apart and self._end:
             text = text.lstrip("\n")
             text = text and "\n" * (2 - (len(self._end) - len(self._end.rstrip("\n")))) + text
@@ -339,7 +342,7 @@ class PlainTeller:
         return text
 
     def close(self) -> None:
-        """End the line of text that is being written."""
+        """End the current line of text."""
         if self._open:
             self._write("\n")
 
@@ -361,7 +364,7 @@ class PlainTeller:
         return fold_end(lines, CHANGE_LINES)
 
     def _screenful(self, lines: list[str]) -> list[str]:
-        """All of it where no screen is to be filled."""
+        """At most a screenful on a terminal, otherwise all lines."""
         is_terminal = (sys.stderr if self._aside else sys.stdout).isatty()
         room = max(MIN_LINES, shutil.get_terminal_size().lines - RESERVED_LINES)
         return fold_end(lines, room, " (--full shows all)") if is_terminal else lines
@@ -377,14 +380,20 @@ _LINE_MARKS = {"user": "You: ", "tool": "> ", "failed": "> ", "note": "- ", "err
 
 @click.command()
 @click.argument("session")
-@click.option("--from", "position", type=click.IntRange(0), metavar="SEQ", help="Begin after this event.")
-@click.option("--full", is_flag=True, help="Show all of long changes, commands and their output.")
+@click.option(
+    "--from",
+    "position",
+    type=click.IntRange(0),
+    metavar="SEQ",
+    help="Start after this event; 0 starts at the beginning.",
+)
+@click.option("--full", is_flag=True, help="Don't shorten changes, commands and output.")
 @reaching
 def watch_command(reach: Reach, session: str, position: int | None, full: bool) -> None:
-    """Show what happens in a session, live, until it ends.
+    """Follow a session live, until it ends.
 
-    SESSION is an id, a unique beginning of one, or `last`. It begins with the running or last turn, or after the
-    event --from SEQ (0: from the beginning).
+    SESSION is an id, a unique prefix of one, or `last`. Without --from, starts with the running turn, or with the last
+    one if no turn is running. Press Ctrl-C to stop watching; the session continues.
     """
     with reach.client() as client:
         session_id = find_session(client, session)

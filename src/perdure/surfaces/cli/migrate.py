@@ -1,7 +1,7 @@
-"""`perdure migrate`: move everything from SQLite to PostgreSQL, or back.
+"""`perdure migrate`: move all data from SQLite to PostgreSQL, or back.
 
-Above: people who add a second node, or go back to one. Below: stores/transfer.py, which moves and compares; the data
-directory's lock, which keeps a server from starting meanwhile. No server takes part.
+Above: people who add a second node, or return to one. Below: stores/transfer.py, which copies and compares; the data
+directory's lock, which prevents a server from starting meanwhile. No server is involved.
 """
 
 import shutil
@@ -28,34 +28,38 @@ if TYPE_CHECKING:
 POSTGRES = ("postgresql://", "postgres://")
 SQLITE = "sqlite"
 QUIET_S = 1.0
-"""What is done sooner shows no progress."""
+"""Progress is shown only after this time."""
 TERMINAL_EVERY_S = 0.2
 LOG_EVERY_S = 10.0
-"""How often progress is shown: on a terminal in place, elsewhere as lines."""
+"""How often progress is shown: in place on a terminal, as lines elsewhere."""
 LOCK_ATTEMPTS = 20
 LOCK_RETRY_S = 0.05
-AGAIN = "Run the same command again: it goes on where it ended."
+AGAIN = "Run the same command again: it continues where it stopped."
 
 
 @click.command()
 @click.option("--data", metavar="DIR", help="The server's data directory.")
-@click.option("--from", "origin", metavar="URL", help="With --to sqlite: the PostgreSQL database to move from.")
+@click.option("--from", "origin", metavar="URL", help="With --to sqlite: PostgreSQL database to move from.")
 @click.option(
-    "--to", "target", metavar="URL", required=True, help="A PostgreSQL database, or `sqlite` for the data directory."
+    "--to",
+    "target",
+    metavar="URL",
+    required=True,
+    help="PostgreSQL database to move to, or `sqlite` for the data directory.",
 )
-@click.option("--verify", is_flag=True, help="Only compare both sides, row by row.")
+@click.option("--verify", is_flag=True, help="Don't move anything; compare both databases row by row.")
 @click.pass_context
 def migrate_command(ctx: click.Context, data: str | None, origin: str | None, target: str, verify: bool) -> int:
-    """Move everything from SQLite to PostgreSQL, or back.
+    """Move all data from SQLite to PostgreSQL, or back.
 
-    Stop all servers first. Every row is read back and compared. What is moved stays unchanged where it was. If the
-    command is interrupted, run it again: it goes on where it ended.
+    Stop all servers first. Copies every row, reads it back and compares it. The source database stays unchanged. If the
+    command is interrupted, run it again: it continues where it stopped.
     """
     url = _database(origin, target)
     directory = DataDirectory(data_directory(data or (ctx.find_root().obj or {}).get("data")))
     to_postgres = origin is None
     if (to_postgres or verify) and not (directory.path / "perdure.db").is_file():
-        raise Failure(f"There is no database in {directory.path}. Name the server's data directory with --data.")
+        raise Failure(f"There is no database in {directory.path}. Give the server's data directory with --data.")
     shown = Shown()
     try:
         with _locked(directory), _sides(directory, url, to_postgres, shown) as sides:
@@ -63,23 +67,23 @@ def migrate_command(ctx: click.Context, data: str | None, origin: str | None, ta
     except (TransferError, DataError) as error:
         raise Failure(str(error)) from error
     except StoreDamaged as error:
-        raise Failure(f"{_sentence(error)} `perdure doctor --deep` says more of a damaged SQLite database.") from error
+        raise Failure(f"{_sentence(error)} `perdure doctor --deep` checks an SQLite database in detail.") from error
     except StoreError as error:
         raise Failure(f"{_sentence(error)} {AGAIN}") from error
     except OSError as error:
-        raise Failure(f"{error.filename or directory.path} can't be used: {error.strerror}. {AGAIN}") from error
+        raise Failure(f"Can't use {error.filename or directory.path}: {error.strerror}. {AGAIN}") from error
     finally:
         shown.clear()
 
 
 def _database(origin: str | None, target: str) -> str:
-    """The address of the PostgreSQL side."""
+    """The URL of the PostgreSQL database."""
     if (origin is None) == (target == SQLITE):
         raise click.UsageError("Give --to postgresql://..., or both --from postgresql://... and --to sqlite.")
     url = target if origin is None else origin
     if not url.startswith(POSTGRES):
         raise click.UsageError(
-            f"{url.partition(':')[0]!r} is not the address of a PostgreSQL database. Give one such as "
+            f"{url.partition(':')[0]!r} is not a PostgreSQL URL. Give one such as "
             "postgresql://perdure@db.example.com/perdure."
         )
     if origin is not None and target != SQLITE:
@@ -94,12 +98,12 @@ def _locked(directory: DataDirectory) -> Iterator[None]:
             directory.open()
             break
         except DataError as error:
-            # A command that looks whether a server is alive holds the lock for an instant.
+            # A command that checks for a running server holds the lock for a moment.
             if attempt + 1 == LOCK_ATTEMPTS or not isinstance(error.__cause__, BlockingIOError):
                 raise
         time.sleep(LOCK_RETRY_S)
     try:
-        # What a killed server left; with the lock held, commands would take it for a running one's.
+        # Remove the file of a killed server: while the lock is held, commands would take it for a running one.
         directory.remove("server.json")
         yield
     finally:
@@ -138,7 +142,7 @@ def home_of(directory: DataDirectory) -> "Home":
 
 
 def _epoch(data: Path, generation: int) -> int:
-    """The last one of a server here. If that can't be read: there were fewer than the store has seen servers."""
+    """The last server's epoch. If it can't be read, the store's generation, which is at least as high."""
     try:
         return msgspec.json.decode((data / "boot.json").read_bytes(), type=Boot).epoch
     except FileNotFoundError:
@@ -147,7 +151,7 @@ def _epoch(data: Path, generation: int) -> int:
         return min(generation, MAX_EPOCH - 1)
 
 
-# What is done -----------------------------------------------------------------------------------------------------
+# Move and verify --------------------------------------------------------------------------------------------------
 
 
 def _move(sides: tuple[Side, Side], directory: DataDirectory, url: str, to_postgres: bool, shown: "Shown") -> int:
@@ -166,16 +170,16 @@ def _move(sides: tuple[Side, Side], directory: DataDirectory, url: str, to_postg
     database = directory.path / "perdure.db"
     if to_postgres:
         _say(f"Start the server with: perdure serve --data {directory.path} --database {address}")
-        _say(f"{database} is unchanged. Keep it until you have seen that everything works.")
+        _say(f"{database} is unchanged. Keep it until you have checked that everything works.")
     else:
         _say(f"Start the server with: perdure serve --data {directory.path}")
-        _say(f"{address} is unchanged. Start no node on it any more.")
+        _say(f"{address} is unchanged. Don't start a node on it any more.")
     return 0
 
 
 def _summary(transfer: Transfer, record: Record, took_s: float) -> str:
     if transfer.was_finished:
-        return f"Everything was moved already, on {str(record.finished_at)[:10]}. --verify compares both sides."
+        return f"Everything was already moved on {str(record.finished_at)[:10]}. --verify compares both databases."
     done = transfer.progress
     earlier = f" ({done.skipped} of them earlier)" if done.skipped else ""
     moved = (
@@ -191,17 +195,17 @@ def _verify(sides: tuple[Side, Side], shown: "Shown") -> int:
     for difference in found:
         click.echo(difference, err=True)
     if found:
-        raise Failure("The two sides differ.")
+        raise Failure("The databases differ.")
     done = transfer.progress
-    click.echo(f"Both sides are the same: {_count(done.sessions, 'session')}, {_count(done.events, 'event')}.")
+    click.echo(f"The databases match: {_count(done.sessions, 'session')}, {_count(done.events, 'event')}.")
     return 0
 
 
-# What is shown ----------------------------------------------------------------------------------------------------
+# Progress ---------------------------------------------------------------------------------------------------------
 
 
 class Shown:
-    """Progress on stderr, if it takes long enough."""
+    """Shows progress on stderr if the command takes long."""
 
     def __init__(self) -> None:
         self._begun_s = time.monotonic()
@@ -213,7 +217,7 @@ class Shown:
         return time.monotonic() - self._begun_s
 
     def look(self, left_s: float) -> None:
-        self._show(f"Looking whether a server uses the database, for {left_s:.0f} s")
+        self._show(f"Checking for {left_s:.0f} s whether a server uses the database")
 
     def progress(self, now: Progress) -> None:
         if time.monotonic() < self._next_s:

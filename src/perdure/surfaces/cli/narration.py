@@ -1,11 +1,11 @@
-"""A session's events, told to a person: each event becomes pieces that can be shown one after the other.
+"""Turns a session's events into pieces that can be shown one after the other.
 
-Above: `watch`, `send --wait` and `chat` show the pieces, each in its own way. Below: the wire's events, and wording.py
-for the words.
+Above: `watch`, `send --wait` and `chat`, each of which shows the pieces in its own way. Below: the API's events, and
+wording.py for the texts.
 
-Its one difficulty is the snapshot, which may come at any time instead of events that were missed. The narrator knows
-how much of each turn it has told, so it tells the rest of it and nothing twice; turns that went by meanwhile are
-fetched. It deliberately knows nothing of terminals.
+The difficult case is a snapshot, which may replace missed events at any time. The narrator knows how much of the turn
+it has told, so it tells only the rest. Turns that were missed completely are fetched. It deliberately knows nothing
+about terminals.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -14,6 +14,7 @@ from typing import Any, Literal, NamedTuple
 from perdure.surfaces.cli import review, wording
 from perdure.surfaces.cli.output import size
 from perdure.surfaces.cli.rows import Row
+from perdure.surfaces.short_text import running_tool
 from perdure.surfaces.stream import Event
 
 Json = dict[str, Any]
@@ -21,7 +22,7 @@ Tone = Literal["user", "tool", "failed", "note", "error", "plan"]
 
 
 class Said(NamedTuple):
-    """Text of the answer, as it comes."""
+    """Text of the answer, as it arrives."""
 
     text: str
 
@@ -31,7 +32,7 @@ class Thought(NamedTuple):
 
 
 class Line(NamedTuple):
-    """Something that happened, in a line or a few."""
+    """Something that happened, in one or a few lines."""
 
     text: str
     tone: Tone
@@ -46,31 +47,31 @@ class Began(NamedTuple):
 
 
 class Waits(NamedTuple):
-    """The turn can't begin yet; `why` says what it waits for."""
+    """The turn can't start yet; `why` says what it is waiting for."""
 
     why: str
 
 
 class Starts(NamedTuple):
-    """The turn that waited begins."""
+    """The waiting turn starts."""
 
 
 class Busy(NamedTuple):
-    """What the agent does at the moment; empty: nothing that has a name."""
+    """The tools that the agent is running; empty if none."""
 
     doing: tuple[str, ...]
 
 
 class Details(NamedTuple):
-    """What the line before it is about: a change, or what a command printed. With `ends` its last lines matter as much
-    as its first ones."""
+    """Details of the preceding line: a change, or the output of a command. With `ends`, the last lines matter as much
+    as the first."""
 
     rows: tuple[Row, ...]
     ends: bool
 
 
 class Asked(NamedTuple):
-    """`rows` is all there is to decide on."""
+    """An open prompt. `rows` is everything to decide on."""
 
     prompt: Json
     rows: tuple[Row, ...] = ()
@@ -88,11 +89,11 @@ class Finished(NamedTuple):
     stop_reason: str
     duration_ms: int | None
     began: bool = True
-    """False: it ended while it waited to begin."""
+    """False: it ended before it started."""
 
 
 class Rested(NamedTuple):
-    """The session waits for a message."""
+    """The session is waiting for a message."""
 
 
 class Ended(NamedTuple):
@@ -104,9 +105,9 @@ Piece = Said | Thought | Line | Details | Began | Waits | Starts | Busy | Asked 
 
 
 class Narrator:
-    """Feed it events in order. `fetch(turn)` gives the transcript's turns from there on.
+    """Feed it events in order. `fetch(turn)` returns the transcript's turns from that turn on.
 
-    Files are named as seen from `workdir`; a stream that begins at the beginning, or with a snapshot, tells it itself.
+    Paths are shown relative to `workdir`. A stream that starts at the first event, or with a snapshot, provides it.
     """
 
     def __init__(self, fetch: Callable[[int], list[Json]], workdir: str = "") -> None:
@@ -120,26 +121,25 @@ class Narrator:
         self._plan: list[Json] = []
         self._prompts: set[str] = set()
         self._asking: dict[str, str] = {}
-        """The tools that wait for an answer, by their prompts."""
+        """Maps open prompts to the tools that wait for them."""
         self._proposed: dict[str, list[Json] | None] = {}
-        """What the running turn's tools asked to change."""
+        """Changes for which the running turn's tools asked permission."""
         self._finished: set[int] = set()
         self._visible: list[int] = []
-        """The turns of the conversation, as far as they are known here."""
+        """The known turns of the conversation."""
         self._told_context = False
         self._waits = ""
-        """What the turn waits for, as it was told."""
+        """What the turn is waiting for, as last told."""
         self._began = True
 
     def recount(self, turns: Iterable[Json]) -> Iterator[Piece]:
-        """Turns of the transcript that went by before the first event."""
+        """Tell turns from before the first event."""
         for turn in turns:
             yield from self._retell(turn, 0)
 
     def tell(self, event: Event) -> Iterator[Piece]:
-        teller = getattr(self, f"_on_{event.type}", None)
-        if teller is not None:
-            yield from teller(event.data)
+        if event.type in TOLD:
+            yield from TOLD[event.type](self, event.data)
 
     # Events ----------------------------------------------------------------------------------------------------------
 
@@ -194,7 +194,7 @@ class Narrator:
         if data["prompt_id"] not in self._prompts:
             self._prompts.add(data["prompt_id"])
             tool = self._tools.get(data.get("tool_id") or "", {})
-            # A server of an earlier version leaves the change to the tool.
+            # Older servers send the change only with the tool.
             prompt = data if data.get("diff") or not tool.get("diff") else {**data, "diff": tool["diff"]}
             self._proposed[data.get("tool_id") or ""] = prompt.get("diff")
             self._asking[data["prompt_id"]] = data.get("tool_id") or ""
@@ -230,11 +230,11 @@ class Narrator:
         yield Line(wording.history_changed(data, dropped), "note")
 
     def _on_driver_fallback(self, data: Json) -> Iterator[Piece]:
-        yield Line(f"Now driven by {data['to']}: {data['reason']}", "note")
+        yield Line(f"Switched to driver {data['to']}: {data['reason']}", "note")
 
     def _on_waiting_until(self, data: Json) -> Iterator[Piece]:
         if data.get("until"):
-            yield Line(f"Waits until {data['until']}: {data['reason']}", "note")
+            yield Line(f"Waiting until {data['until']}: {data['reason']}", "note")
 
     def _on_image(self, data: Json) -> Iterator[Piece]:
         self._told_others += 1
@@ -282,7 +282,7 @@ class Narrator:
             yield Rested()
 
     def _tell_missed(self, visible: list[int], turn: int | None) -> Iterator[Piece]:
-        """Turns that were dropped or went by unseen. After a rewind no turn is the current one: the last is told."""
+        """Yield rewound and missed turns. After a rewind there is no current turn, so yield the last one."""
         dropped = [number for number in self._visible if number not in visible] if visible or turn is None else []
         if dropped:
             yield Line(wording.dropped(dropped), "note")
@@ -296,7 +296,7 @@ class Narrator:
                     yield from self._retell(missed)
 
     def _retell(self, turn: Json, text: int = 0, thinking: int = 0, notices: int = 0) -> Iterator[Piece]:
-        """What of a turn was not told yet. So many characters and notices came before its parts."""
+        """Tell the rest of a turn. `text`, `thinking` and `notices` count what came before its parts."""
         message, agent = turn.get("message") or {}, turn.get("agent") or ""
         yield from self._begin(turn["turn"], message, agent, turn.get("started_at"))
         if turn.get("context", "") is not None:
@@ -316,8 +316,8 @@ class Narrator:
                 yield from self._tell_plan(part["entries"])
             else:
                 others += 1
-                if others > self._told_others and kind != "prompt_resolved":
-                    yield from getattr(self, f"_on_{kind}", self._on_usage)(part)
+                if others > self._told_others and kind != "prompt_resolved" and kind in TOLD:
+                    yield from TOLD[kind](self, part)
         self._told_others = max(self._told_others, others)
         yield self._busy()
         if turn.get("stop_reason"):
@@ -326,14 +326,11 @@ class Narrator:
     def _retell_text(self, kind: str, text: str, passed: dict[str, int]) -> Iterator[Piece]:
         start = max(0, self._told[kind] - passed[kind])
         if passed[kind] > self._told[kind]:
-            yield Line(f"{passed[kind] - self._told[kind]} characters before this are in the transcript.", "note")
+            yield Line(f"{passed[kind] - self._told[kind]} earlier characters are only in the transcript.", "note")
         passed[kind] += len(text)
         self._told[kind] = max(self._told[kind], passed[kind])
         if start < len(text):
             yield Said(text[start:]) if kind == "text" else Thought(text[start:])
-
-    def _on_usage(self, _: Json) -> Iterator[Piece]:
-        yield from ()
 
     # Telling ---------------------------------------------------------------------------------------------------------
 
@@ -348,7 +345,7 @@ class Narrator:
         self._waits, self._began = "", False
         if turn not in self._visible:
             self._visible.append(turn)
-        # What an agent begins by itself nobody has asked for.
+        # A turn that the agent started has no message from a person.
         yield Line(message.get("text", "").rstrip(), "note" if message.get("origin") == "agent" else "user")
         yield Began(turn, message.get("message_id", ""), agent, started_at)
 
@@ -358,7 +355,7 @@ class Narrator:
             yield Starts()
 
     def _tell_context(self, turn: Json) -> Iterator[Piece]:
-        """What the agent is given besides the message, and why."""
+        """Tell what context the agent got with the message, and why."""
         told, self._told_context = self._told_context, True
         if turn.get("catch_up") and not told:
             yield Line(wording.catch_up(turn["agent"], turn["catch_up"]), "note")
@@ -376,19 +373,19 @@ class Narrator:
                 yield Details(tuple(rows), ends)
 
     def _with_lines(self, tool: Json) -> Json:
-        """A tool whose change has no line numbers, or that does not repeat it, with the change as it was asked for."""
+        """If the tool's change lacks line numbers, or is missing, use the change from the permission request."""
         proposed = self._proposed.get(tool["tool_id"])
         known = any("line" in entry for entry in tool.get("diff") or [])
         return {**tool, "diff": proposed} if proposed and not known and tool.get("kind") == "edit" else tool
 
     def _busy(self) -> Busy:
-        """A tool that waits for an answer does nothing meanwhile."""
+        """The running tools, without those that wait for an answer."""
         passed = {*self._told_tools, *self._asking.values()}
         open_tools = [tool for key, tool in self._tools.items() if key not in passed]
-        return Busy(tuple(wording.running_tool(tool, self.workdir) for tool in open_tools))
+        return Busy(tuple(running_tool(tool, self.workdir) for tool in open_tools))
 
     def _tell_plan(self, entries: list[Json]) -> Iterator[Piece]:
-        """The plan once in full, then only what changed in it."""
+        """Tell the plan in full once, then only what changed."""
         before = {entry["content"]: entry["status"] for entry in self._plan}
         self._plan = entries
         if {entry["content"] for entry in entries} != set(before):
@@ -406,8 +403,53 @@ class Narrator:
             yield Finished(turn, stop_reason, duration_ms, self._began or turn != self._turn)
 
 
+TOLD: dict[str, Callable[[Narrator, Json], Iterator[Piece]]] = {
+    "session_created": Narrator._on_session_created,
+    "user_message": Narrator._on_user_message,
+    "waiting_to_begin": Narrator._on_waiting_to_begin,
+    "turn_start": Narrator._on_turn_start,
+    "assistant_text": Narrator._on_assistant_text,
+    "assistant_thinking": Narrator._on_assistant_thinking,
+    "tool_use": Narrator._on_tool_use,
+    "tool_update": Narrator._on_tool_update,
+    "tool_result": Narrator._on_tool_result,
+    "plan": Narrator._on_plan,
+    "pending_prompt": Narrator._on_pending_prompt,
+    "prompt_resolved": Narrator._on_prompt_resolved,
+    "message_queued": Narrator._on_message_queued,
+    "message_unqueued": Narrator._on_message_unqueued,
+    "context_fallback": Narrator._on_context_fallback,
+    "history_shortened": Narrator._on_history_shortened,
+    "history_changed": Narrator._on_history_changed,
+    "driver_fallback": Narrator._on_driver_fallback,
+    "waiting_until": Narrator._on_waiting_until,
+    "image": Narrator._on_image,
+    "system": Narrator._on_system,
+    "error": Narrator._on_error,
+    "turn_end": Narrator._on_turn_end,
+    "waiting_for_input": Narrator._on_waiting_for_input,
+    "session_end": Narrator._on_session_end,
+    "snapshot": Narrator._on_snapshot,
+}
+"""What the narrator does with each event. A snapshot is only in streams, not in logs."""
+NOT_TOLD = (
+    # The chat shows these in its status line.
+    "usage",
+    "config",
+    "queued_message_edited",
+    "agent_attached",
+    # Not worth telling: the user did it, or doesn't need to know.
+    "abort_requested",
+    "session_updated",
+    "title",
+    "agent_launched",
+    "agent_detached",
+    "unrecognised",
+)
+
+
 def _before_the_parts(snapshot: Json) -> dict[str, int]:
-    """How much came before the parts that a snapshot shows. Its text may begin before them."""
+    """How much came before the parts in a snapshot. Its text may start earlier than its parts."""
     shown = sum(len(part["text"]) for part in snapshot["parts"] if part["type"] == "text")
     return {
         "text": snapshot["text_offset"] + len(snapshot["text"]) - shown,

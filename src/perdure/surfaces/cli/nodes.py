@@ -1,7 +1,7 @@
-"""`perdure nodes`: the servers that share the sessions of one database.
+"""`perdure nodes`: the servers that share one database.
 
-Above: people and scripts. Below: the client. Draining and moving can be undone; removing can't, so people are asked and
-scripts say --yes. A node is named by its name, or by its id where several have the same name.
+Above: people and scripts. Below: the client. Draining and moving can be undone; removing can't, so it asks for
+confirmation, and scripts pass --yes. A node is identified by its name, or by its id if names are not unique.
 """
 
 import sys
@@ -11,20 +11,21 @@ from typing import Any
 import click
 
 from perdure.surfaces.cli.job_wording import span
-from perdure.surfaces.cli.output import one_line, print_json, print_paragraph, print_table
+from perdure.surfaces.cli.output import print_json, print_paragraph, print_table
 from perdure.surfaces.cli.reach import Failure, Reach, reaching
 from perdure.surfaces.cli.several import counted, find_sessions
 from perdure.surfaces.cli.terms import as_typed
 from perdure.surfaces.client import Client
+from perdure.surfaces.short_text import one_line
 
 Json = dict[str, Any]
 
 LABELS_CHARS = 60
-EITHER = "Give the sessions to move, or --from NODE for all of a node."
+EITHER = "Give the sessions to move, or --from NODE for all sessions of a node."
 
 
 class NodesGroup(click.Group):
-    """Other names that people try lead to the command that they mean."""
+    """Accepts command names from other tools."""
 
     aliases = {"ls": "list", "rm": "remove", "undrain": "resume", "uncordon": "resume", "cordon": "drain"}
 
@@ -36,10 +37,10 @@ class NodesGroup(click.Group):
 @reaching
 @click.pass_context
 def nodes_command(ctx: click.Context, reach: Reach) -> None:
-    """List, drain, resume and remove nodes, and move sessions between them.
+    """List, drain, resume and remove nodes; move sessions between them.
 
-    Nodes are servers that share the sessions of one PostgreSQL database. A server that keeps its sessions in SQLite is
-    the only node.
+    Nodes are servers that share one PostgreSQL database. A server that uses SQLite is the only node. NODE is a name, or
+    an id if names are not unique. Without a command, lists all nodes.
     """
     if ctx.invoked_subcommand is None:
         list_nodes(reach)
@@ -48,7 +49,7 @@ def nodes_command(ctx: click.Context, reach: Reach) -> None:
 @nodes_command.command("list")
 @reaching
 def list_command(reach: Reach) -> None:
-    """List the nodes: the same as `perdure nodes`."""
+    """List all nodes. Same as `perdure nodes`."""
     list_nodes(reach)
 
 
@@ -58,14 +59,14 @@ def list_nodes(reach: Reach) -> None:
     if reach.as_json:
         print_json({"nodes": nodes})
         return
-    print_table(*node_table(nodes), "There is no node.")
+    print_table(*node_table(nodes), "There are no nodes.")
     for node in nodes:
         if advice := advice_on(node):
             print_paragraph(f"{node['name']}: {advice}")
 
 
 def node_table(nodes: list[Json]) -> tuple[list[str], list[list[str]]]:
-    """Headings and rows. Ids are shown where names don't tell nodes apart; what no node has to say has no column."""
+    """Headings and rows. Shows ids only if names are not unique, and no column that is empty for all nodes."""
     names = Counter(node["name"] for node in nodes)
     has_twins = any(number > 1 for number in names.values())
     headings = ["name", "id", "state", "sessions", "running", "version", "address", "labels"]
@@ -87,44 +88,46 @@ def node_table(nodes: list[Json]) -> tuple[list[str], list[list[str]]]:
 
 
 def state_words(node: Json, number: int) -> str:
-    """Which node answers matters only among several."""
+    """The state; marks the node that answers if there are several."""
     if node["state"] == "silent":
         return f"silent for {span(node['last_seen_s'] or 0.0)}".removesuffix(" for ")
     return f"{node['state']}, this node" if node["this"] and number > 1 else str(node["state"])
 
 
 def advice_on(node: Json) -> str:
-    """What a person can do about a node that runs nothing; empty if all is well."""
+    """What to do about a node that is not running; empty if nothing is needed."""
     if node["state"] not in ("silent", "dead") or not node["sessions"]:
         return ""
     if node["workdirs"] == "shared":
         return ""
-    waits = f"{counted(node['sessions'])} {'waits' if node['sessions'] == 1 else 'wait'} for this node."
-    return f"{waits} Start it again, or move them with `perdure nodes move --from {node['name']} --to NODE`."
+    waits = f"{counted(node['sessions'])} {'is' if node['sessions'] == 1 else 'are'} waiting for this node."
+    return f"{waits} Restart it, or move them with `perdure nodes move --from {node['name']} --to NODE`."
 
 
 @nodes_command.command("drain")
 @click.argument("node")
 @reaching
 def drain_command(reach: Reach, node: str) -> None:
-    """Let a node start nothing new. What runs there goes on to its end.
+    """Stop starting new turns on a node. Running turns finish there.
 
-    Waiting messages begin on other nodes, if these can run them. `perdure nodes resume` takes it back.
+    Waiting messages start on other nodes that can run them. `perdure nodes resume` undoes this.
     """
     with reach.client() as client:
         drained = client.drain_node(node)
     if reach.as_json:
         print_json(drained)
         return
-    running = "No turn runs there." if not drained["running"] else f"{_turns(drained['running'])} still there."
-    click.echo(as_typed(f"Draining {drained['name']}. {running} Take it back with `perdure nodes resume {node}`."))
+    running = (
+        "No turns are running there." if not drained["running"] else f"{_turns(drained['running'])} still running."
+    )
+    click.echo(as_typed(f"Draining {drained['name']}. {running} Undo with `perdure nodes resume {node}`."))
 
 
 @nodes_command.command("resume")
 @click.argument("node")
 @reaching
 def resume_command(reach: Reach, node: str) -> None:
-    """Let a draining node start turns again."""
+    """Resume a draining node, so that it starts turns again."""
     with reach.client() as client:
         resumed = client.resume_node(node)
     if reach.as_json:
@@ -135,13 +138,13 @@ def resume_command(reach: Reach, node: str) -> None:
 
 @nodes_command.command("remove")
 @click.argument("node")
-@click.option("-y", "--yes", is_flag=True, help="Remove without asking; scripts need it.")
+@click.option("-y", "--yes", is_flag=True, help="Don't ask for confirmation; required in scripts.")
 @reaching
 def remove_command(reach: Reach, node: str, yes: bool) -> None:
-    """Remove a node that is gone for good.
+    """Remove a node that will not return.
 
-    Its sessions have no node then: one that can run them takes them when there is something to do. Directories that
-    only that machine has are not moved. A node that is alive is refused: stop it first.
+    Its sessions then have no node. When one of them has work to do, a node that can run it takes it over. Directories
+    on the removed machine are not moved. A running node can't be removed: stop it first.
     """
     with reach.client() as client:
         if not yes:
@@ -150,36 +153,36 @@ def remove_command(reach: Reach, node: str, yes: bool) -> None:
     if reach.as_json:
         print_json(removed)
         return
-    without = f"{counted(removed['sessions'])} {'has' if removed['sessions'] == 1 else 'have'} no node now."
+    without = f"{counted(removed['sessions'])} now {'has' if removed['sessions'] == 1 else 'have'} no node."
     click.echo(f"Removed {removed['name']}. {without}")
 
 
 def _confirm(client: Client, given: str) -> None:
     if not sys.stdin.isatty():
-        raise click.UsageError("Nobody can be asked here. Give --yes to remove without asking.")
+        raise click.UsageError("Can't ask for confirmation: stdin is not a terminal. Use --yes to confirm.")
     nodes = client.nodes()
     found = [node for node in nodes if node["id"] == given] or [node for node in nodes if node["name"] == given]
     if len(found) != 1:
-        return  # the server says what is wrong
+        return  # the server reports the error
     node = found[0]
     click.echo(f"  {node['name']}  {state_words(node, len(nodes))}  {node['url'] or ''}".rstrip(), err=True)
     if node["sessions"]:
-        click.echo(f"  {counted(node['sessions'])} will have no node until another one takes them.", err=True)
-    if not click.confirm(f"Remove {node['name']} for good?", default=False, err=True):
+        click.echo(f"  {counted(node['sessions'])} will have no node until another node takes over.", err=True)
+    if not click.confirm(f"Permanently remove {node['name']}?", default=False, err=True):
         raise Failure("Nothing was removed.")
 
 
 @nodes_command.command("move")
 @click.argument("sessions", nargs=-1, metavar="[SESSION]...")
-@click.option("--from", "from_node", metavar="NODE", help="All sessions of this node that have not ended.")
-@click.option("--to", "to_node", metavar="NODE", required=True, help="The node that runs them from now on.")
+@click.option("--from", "from_node", metavar="NODE", help="Move all sessions of this node that have not ended.")
+@click.option("--to", "to_node", metavar="NODE", required=True, help="Node to move the sessions to.")
 @reaching
 def move_command(reach: Reach, sessions: tuple[str, ...], from_node: str | None, to_node: str) -> int:
     """Move sessions to another node.
 
-    SESSION is an id, a unique beginning of one, or `last`; several may be given. --from moves all sessions of a node
-    that is silent, dead or draining. A session whose turn runs on a living node is not moved: interrupt the turn, or
-    wait. Files are not copied: the other node must have the session's working directory.
+    SESSION is an id, a unique prefix of one, or `last`. --from moves all sessions of a node that is silent, dead or
+    draining. A session with a turn running on a live node can't be moved: interrupt the turn, or wait. Files are not
+    copied: the target node must have the session's working directory.
     """
     if bool(sessions) == (from_node is not None):
         raise click.UsageError(EITHER)
@@ -195,4 +198,4 @@ def move_command(reach: Reach, sessions: tuple[str, ...], from_node: str | None,
 
 
 def _turns(number: int) -> str:
-    return "1 turn runs" if number == 1 else f"{number} turns run"
+    return "1 turn is" if number == 1 else f"{number} turns are"

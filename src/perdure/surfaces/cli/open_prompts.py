@@ -1,6 +1,6 @@
-"""The prompts that are open in a chat, and what a line answers. An answer that is on its way is not given twice.
+"""The open prompts of a chat, and which one the next line answers. No prompt is answered twice.
 
-Above: conversation.py, which sends the answers. Below: prompts.py for the words. It draws nothing and sends nothing.
+Above: conversation.py, which sends the answers. Below: prompts.py, which parses them. It draws and sends nothing.
 """
 
 from typing import Any
@@ -15,9 +15,9 @@ class OpenPrompts:
         self._prompts: dict[str, Json] = {}
         self._answers: Json = {}
         self._answering: set[str] = set()
-        """Prompts whose answer is on its way."""
+        """Prompts whose answer is being sent."""
         self._reason = ""
-        """The reason that was given last."""
+        """The last reason for a denial."""
 
     def __bool__(self) -> bool:
         return bool(self._prompts)
@@ -37,7 +37,7 @@ class OpenPrompts:
         self._prompts, self._answers = {}, {}
 
     def begin(self, prompt: Json) -> None:
-        """Its answer is on its way: a second line must not be taken for a second answer."""
+        """Its answer is being sent: the next line must not answer it again."""
         self._answers = {}
         self._answering.add(prompt["prompt_id"])
 
@@ -45,7 +45,7 @@ class OpenPrompts:
         self._answering.discard(prompt["prompt_id"])
 
     def answer(self, prompt: Json, text: str) -> Json | None:
-        """The whole answer, once each of the prompt's questions has its own. Raises NotUnderstood."""
+        """The complete answer once all questions of the prompt are answered, else None. Raises NotUnderstood."""
         if prompt["kind"] == "permission":
             answer = permission_for(prompt, text)
             self._reason = answer.get("reason", "")
@@ -56,12 +56,12 @@ class OpenPrompts:
         return {"answers": self._answers} if len(self._answers) == len(questions) else None
 
     def take_reason(self) -> str:
-        """The reason that was given last, once: for an agent that could not be given it with the answer."""
+        """Return and clear the last reason, for an agent whose protocol could not carry it with the answer."""
         reason, self._reason = self._reason, ""
         return reason
 
     def mark(self) -> str:
-        """The prompt of the input line."""
+        """The prompt string of the input line."""
         prompt = self.first()
         if prompt is None:
             return "> "

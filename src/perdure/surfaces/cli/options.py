@@ -1,7 +1,6 @@
-"""`perdure config`: the model, the mode and other options of a session's agent, shown or set; `model` and `mode` are
-short forms.
+"""`perdure config` shows and sets a session's options; `perdure model` and `perdure mode` are short forms.
 
-Above: the command line. Below: the client. Which options and values there are is the agent's to say.
+Above: the command line. Below: the client. The agent defines which options and values exist.
 """
 
 from typing import Any
@@ -9,11 +8,12 @@ from typing import Any
 import click
 
 from perdure.surfaces.cli.config_options import Value, current, values
-from perdure.surfaces.cli.output import one_line, print_json, print_table, safe
+from perdure.surfaces.cli.output import print_json, print_table
 from perdure.surfaces.cli.reach import Reach, find_session, reaching
+from perdure.surfaces.short_text import one_line, safe
 
 Json = dict[str, Any]
-NOTHING_KNOWN = "Its agent has not said yet what it offers: it does when it starts."
+NOTHING_KNOWN = "Not known yet: the agent reports its options when it starts."
 
 
 @click.command()
@@ -22,13 +22,13 @@ NOTHING_KNOWN = "Its agent has not said yet what it offers: it does when it star
 @click.argument("value", required=False)
 @reaching
 def config_command(reach: Reach, session: str, option: str | None, value: str | None) -> None:
-    """Show or set the model, the mode and other options of a session.
+    """Show or set a session's model, mode and other options.
 
-    SESSION is an id, a unique beginning of one, or `last`. With OPTION and VALUE, sets one and says what is in force
-    then; without them, lists all with the values that the agent knows.
+    SESSION is an id, a unique prefix of one, or `last`. With OPTION and VALUE, sets that option and prints the value
+    in effect. Without them, lists all options with the values that the agent offers.
     """
     if option is not None and value is None:
-        raise click.UsageError("Give a VALUE too, or neither OPTION nor VALUE to list them.")
+        raise click.UsageError("Give a VALUE for the OPTION, or leave out both to list all options.")
     with reach.client() as client:
         session_id = find_session(client, session)
         known = client.session(session_id)["config_options"] or []
@@ -44,10 +44,10 @@ def config_command(reach: Reach, session: str, option: str | None, value: str | 
 @click.argument("value", required=False, metavar="[MODEL]")
 @reaching
 def model_command(reach: Reach, session: str, value: str | None) -> None:
-    """Show or set the model of a session.
+    """Show or set a session's model.
 
-    SESSION is an id, a unique beginning of one, or `last`. Without MODEL the models that the agent offers are listed,
-    the one in use with a star. It is short for `perdure config SESSION model MODEL`.
+    SESSION is an id, a unique prefix of one, or `last`. Without MODEL, lists the models that the agent offers; a star
+    marks the current one. Short for `perdure config SESSION model MODEL`.
     """
     _one_option(reach, session, "model", value)
 
@@ -57,10 +57,10 @@ def model_command(reach: Reach, session: str, value: str | None) -> None:
 @click.argument("value", required=False, metavar="[MODE]")
 @reaching
 def mode_command(reach: Reach, session: str, value: str | None) -> None:
-    """Show or set the mode of a session: what its agent may do without asking.
+    """Show or set a session's mode: what its agent may do without asking.
 
-    SESSION is an id, a unique beginning of one, or `last`. Without MODE the modes that the agent offers are listed,
-    the one in use with a star. It is short for `perdure config SESSION mode MODE`.
+    SESSION is an id, a unique prefix of one, or `last`. Without MODE, lists the modes that the agent offers; a star
+    marks the current one. Short for `perdure config SESSION mode MODE`.
     """
     _one_option(reach, session, "mode", value)
 
@@ -93,9 +93,9 @@ def _tell(option: str, answer: Json, as_json: bool) -> None:
     if as_json:
         print_json(answer)
     elif answer["applied"]:
-        click.echo(f"{option} is {answer['value']} now.")
+        click.echo(f"Set {option} to {answer['value']}.")
     else:
-        click.echo(f"{option} will be {answer['value']}: the agent is not running, and gets it when it starts.")
+        click.echo(f"Set {option} to {answer['value']}. It takes effect when the agent starts.")
 
 
 def _show(known: list[Json], as_json: bool) -> None:
@@ -110,7 +110,7 @@ def _show(known: list[Json], as_json: bool) -> None:
 
 
 def _values(option: Json) -> list[str]:
-    """The values of an option, in groups or not."""
+    """The values of an option; they may be in groups."""
     found: list[str] = ["true", "false"] if option.get("type") == "boolean" else []
     for entry in option.get("options") or []:
         found += [str(inner.get("value")) for inner in entry.get("options") or [entry]]
@@ -118,6 +118,6 @@ def _values(option: Json) -> list[str]:
 
 
 def _typed(known: list[Json], option: str, value: str) -> str | bool:
-    """A switch takes true and false, and everything else text."""
+    """A boolean option takes true or false; every other option takes text."""
     is_switch = any(entry["id"] == option and entry.get("type") == "boolean" for entry in known)
     return value == "true" if is_switch and value in ("true", "false") else value

@@ -1,11 +1,10 @@
-"""What commands print: JSON for programs, tables and short figures for people.
+"""Output of commands: JSON for programs, tables and short figures for people.
 
-Above: every command. Below: click, and rich where stdout is a wide terminal. Piped output has plain columns and never
-a colour code. What an agent or a file wrote is made safe before a terminal sees it.
+Above: every command. Below: click, and rich if stdout is a wide terminal. Piped output has plain columns and never a
+colour code. Text from agents and files is sanitized before it reaches a terminal.
 """
 
 import json
-import re
 import shutil
 import sys
 import textwrap
@@ -16,32 +15,21 @@ from typing import Any, Literal, TextIO
 import click
 
 from perdure.surfaces.cli.terms import as_typed
+from perdure.surfaces.short_text import safe
 
 WIDE_COLUMNS = 72
 GAP_COLUMNS = 3
 LAST_COLUMNS = 16
 PARAGRAPH_COLUMNS = 100
-# Controls of both sets but newline and tab; they could move the cursor, retitle the window or fake a prompt.
-_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
-
-
-def safe(text: str) -> str:
-    """Text that does nothing to a terminal but appear."""
-    return _CONTROLS.sub("", text.replace("\r\n", "\n"))
 
 
 def safe_bytes(text: bytes) -> bytes:
     return safe(text.decode("utf-8", "replace")).encode("utf-8", "replace")
 
 
-def one_line(text: str, limit: int) -> str:
-    flat = " ".join(safe(text).split())
-    return flat if len(flat) <= limit else flat[: limit - 3].rstrip() + "..."
-
-
 def print_json(value: Any) -> None:
     if sys.stdout.isatty():
-        # JSON escapes some controls, but not those of the second set, nor what turns the direction of text.
+        # JSON escapes C0 controls, but neither C1 nor bidi controls.
         click.echo(safe(json.dumps(value, ensure_ascii=False, indent=2)))
     else:
         click.echo(json.dumps(value, ensure_ascii=False))
@@ -52,7 +40,7 @@ def print_paragraph(text: str) -> None:
 
 
 def paragraph(text: str, stream: TextIO) -> str:
-    """Sentences with commands as they are typed here. For a terminal they are made safe and wrapped; line breaks and
+    """The text with commands as the user types them. For a terminal it is sanitized and wrapped; line breaks and
     indented lines stay."""
     text = as_typed(text)
     if not stream.isatty():
@@ -62,8 +50,8 @@ def paragraph(text: str, stream: TextIO) -> str:
 
 
 def wrapped(text: str, stream: TextIO, indent: int = 0) -> str:
-    """Sentences, broken between words where a terminal would break them anywhere. All lines but the first are
-    indented. In a pipe they stay as they are."""
+    """The text, wrapped between words to the terminal's width. All lines but the first are indented. In a pipe it stays
+    unchanged."""
     if not stream.isatty():
         return text
     columns = max(20, min(PARAGRAPH_COLUMNS, shutil.get_terminal_size().columns) - indent)
@@ -72,7 +60,7 @@ def wrapped(text: str, stream: TextIO, indent: int = 0) -> str:
 
 
 def print_raw(line: bytes) -> None:
-    """A JSON line, as the server sent it; made safe for a terminal."""
+    """Print a JSON line as the server sent it; sanitized for a terminal."""
     sys.stdout.buffer.write((safe_bytes(line) if sys.stdout.isatty() else line) + b"\n")
     sys.stdout.buffer.flush()
 
@@ -85,9 +73,8 @@ def print_table(
     figures_from: int | None = None,
     wrap_last: bool = False,
 ) -> None:
-    """A table; `empty` is what is said instead of one without rows. Columns from `figures_from` on hold figures: they
-    end at the same place, and are never cut. With `wrap_last` the last column holds sentences, which continue on the
-    next line; else what does not fit is cut."""
+    """Print a table, or `empty` on stderr if there are no rows. Columns from `figures_from` on hold numbers: they are
+    right-aligned and never cut. With `wrap_last` the last column wraps; otherwise text that does not fit is cut."""
     if not rows:
         click.echo(as_typed(empty), err=True)
         return
@@ -98,7 +85,7 @@ def print_table(
     figures_from = len(headings) if figures_from is None else figures_from
     if sys.stdout.isatty() and columns >= needed:
         room = columns - sum(widths[:-1]) - GAP_COLUMNS * (len(widths) - 1)
-        # Only the last column gives way, as long as something of it can be seen.
+        # Only the last column shrinks, as long as enough of it stays visible.
         least = widths[:-1] if room >= LAST_COLUMNS else []
         _rich_table(headings, cells, figures_from, least, wrap_last)
         return
@@ -124,7 +111,7 @@ def _rich_table(
 
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for number, heading in enumerate(headings):
-        # The first column is what people copy, so it is never cut.
+        # People copy the first column, so it is never cut.
         justify: Literal["left", "right"] = "left" if number < figures_from else "right"
         wraps = wrap_last and number == len(headings) - 1
         table.add_column(
@@ -165,7 +152,7 @@ def duration(milliseconds: float | None) -> str:
 
 
 def size(count: float) -> str:
-    """Bytes, as people say them."""
+    """A human-readable size in bytes."""
     for unit in ("B", "kB", "MB"):
         if count < 1000:
             return f"{count:.0f} {unit}" if unit == "B" or count >= 100 else f"{count:.1f} {unit}"
@@ -178,7 +165,7 @@ def seconds_since(stamp: str) -> float:
 
 
 def age(stamp: str | None) -> str:
-    """How long ago, as people say it."""
+    """How long ago, in one unit."""
     if not stamp:
         return ""
     past_s = seconds_since(stamp)
@@ -189,7 +176,7 @@ def age(stamp: str | None) -> str:
 
 
 def condition(session: dict[str, Any]) -> str:
-    """The state that a person cares about."""
+    """The session's state in words for people."""
     if session.get("pending_prompts"):
         return "waiting for you"
     if session["state"] == "accepted":

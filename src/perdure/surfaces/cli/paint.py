@@ -1,7 +1,7 @@
-"""Pieces of a conversation as coloured text for a terminal: what is finished, and the tail that may still change.
+"""Renders pieces of a conversation as coloured text: finished text, and a tail that may still change.
 
-Above: chat prints what is finished into the scrollback and keeps only the tail on its screen. Below: rich, and
-blocks.py. Whole-message redraws cost twenty times as much for a long answer.
+Above: the chat, which prints finished text into the scrollback and redraws only the tail. Below: rich, and blocks.py.
+Redrawing a whole long answer would cost twenty times as much.
 """
 
 import io
@@ -34,7 +34,7 @@ from perdure.surfaces.cli.narration import (
     Thought,
     Waits,
 )
-from perdure.surfaces.cli.output import duration, safe
+from perdure.surfaces.cli.output import duration
 from perdure.surfaces.cli.prompts import choices
 from perdure.surfaces.cli.rows import (
     CHANGE_LINES,
@@ -45,30 +45,31 @@ from perdure.surfaces.cli.rows import (
     fold_middle,
     lay_out,
 )
+from perdure.surfaces.short_text import safe
 
 TONES = {"user": "bold", "tool": "cyan", "failed": "red", "note": "dim", "error": "red", "plan": "blue"}
 MARKS = {"user": "You: ", "tool": "> ", "failed": "> ", "note": "", "error": "", "plan": ""}
 MIN_REDRAW_S = 0.05
-# The tail is drawn at most this part of the time, whatever one drawing takes.
+# At most this share of the time is spent on drawing the tail.
 DRAWING_SHARE = 0.2
 TAIL_CHARS = 20_000
-# Lines of a screen that a prompt leaves to its choices, the status, the input and what was said before.
+# Screen lines reserved for a prompt's choices, the status line, the input and earlier text.
 PROMPT_RESERVED_LINES = 10
 PROMPT_MIN_LINES = 6
 FOLDED_MAX = 50
 EXPAND_HINT = " (Ctrl-O shows all)"
-CHAT_STOPS = {"failed": "The turn failed. /retry runs it again."}
-QUESTION_HINT = "Enter a number, or your own words. /skip gives no answer."
+CHAT_STOPS = {"failed": "The turn failed. /retry re-runs it."}
+QUESTION_HINT = "Enter a number or your own text. /skip closes the question without an answer."
 
 
 class _Folded(NamedTuple):
     rows: Sequence[Row]
     prompt: dict[str, Any] | None = None
-    """The prompt that it is about, while that is open."""
+    """The prompt that the rows belong to, while it is open."""
 
 
 class Painter:
-    """Takes pieces, gives ANSI text."""
+    """Turns pieces into ANSI text."""
 
     def __init__(self, columns: int) -> None:
         self.columns = columns
@@ -80,16 +81,16 @@ class Painter:
         self._next_draw = 0.0
         self._folded: deque[_Folded] = deque(maxlen=FOLDED_MAX)
         self._is_apart = True
-        """Whether an empty line was painted last."""
+        """Whether the last painted line is empty."""
 
     def paint(self, piece: Piece) -> str:
-        """What a piece finishes, ready for the scrollback."""
+        """The text that this piece finishes, ready for the scrollback."""
         finished = self._paint(piece)
         if isinstance(piece, Line) and piece.tone == "user" and not self._is_apart:
             finished = "\n" + finished
         if finished:
             self._is_apart = finished.endswith("\n\n")
-            # What is finished must leave the tail at once, or it would stand there twice.
+            # Redraw the tail immediately, or finished text would appear twice.
             self._next_draw = 0.0
         return finished
 
@@ -126,13 +127,13 @@ class Painter:
                 finished + self._line(words, "dim" if piece.stop_reason in ("end_turn", "cancelled") else "red") + "\n"
             )
         if isinstance(piece, Ended):
-            return finished + self._line(f"The session ended ({piece.status}). /new begins another.", "yellow")
+            return finished + self._line(f"The session ended ({piece.status}). /new starts another.", "yellow")
         if isinstance(piece, Began):
             return finished + "\n"
         return finished
 
     def expand(self) -> str:
-        """All of what was folded last and not shown since, with its choices if it waits for an answer."""
+        """The full text of the last folded rows, with choices if they belong to an open prompt."""
         if not self._folded:
             return self.note("Nothing is folded.")
         folded = self._folded.pop()
@@ -166,7 +167,7 @@ class Painter:
         return lay_out(rows, max(20, self.columns), colour=not os.environ.get("NO_COLOR"))
 
     def finish(self) -> str:
-        """The tail, as finished."""
+        """Finish the tail and return it."""
         self._is_stale = True
         return "".join(self._block(block) for block in self._blocks.finish())
 
@@ -176,7 +177,7 @@ class Painter:
         return self.finish() + self._line(safe(text), style)
 
     def tail(self) -> str:
-        """What may still change. Drawn again only if it did, and not too often."""
+        """The text that may still change. Redrawn only if it changed, and not too often."""
         now = time.monotonic()
         if self._is_stale and now >= self._next_draw:
             self._is_stale = False
@@ -191,7 +192,7 @@ class Painter:
 
     @property
     def redraw_in_s(self) -> float | None:
-        """When the tail wants to be drawn again; None: it is as it should be."""
+        """In how many seconds the tail needs a redraw; None if it is up to date."""
         return max(0.0, self._next_draw - time.monotonic()) if self._is_stale else None
 
     def _text(self, text: str, thinking: bool) -> str:

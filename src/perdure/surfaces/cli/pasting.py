@@ -1,7 +1,7 @@
-"""What is pasted into a chat's input: long text is folded into a mark, files become attachments or mentions.
+"""Pastes into the chat's input: long text becomes a placeholder; files become attachments or mentions.
 
-Above: screen.py, which is given the pastes, and conversation.py, which sends what the marks stand for. Below: files of
-this machine, and the clipboard's own programs. A mark is text in the input, so that it can be moved and deleted.
+Above: screen.py, which reports pastes, and conversation.py, which sends their content. Below: files on this machine,
+and clipboard programs. A placeholder is ordinary text in the input, so the user can move and delete it.
 """
 
 import base64
@@ -30,11 +30,11 @@ CLIPBOARD = (
     ("xclip", "-selection", "clipboard", "-target", "image/png", "-out"),
     ("pngpaste", "-"),
 )
-"""Programs that write the clipboard's image to stdout; the first that is installed is used."""
+"""Programs that write the clipboard's image to stdout; the first one installed is used."""
 
 
 class Entry(NamedTuple):
-    """What was entered: the whole text, what comes with it, and how the input showed it."""
+    """A line of input: its full text, how the input showed it, and its attachments."""
 
     text: str
     shown: str = ""
@@ -50,7 +50,7 @@ class Pastes:
         self._sent: dict[str, Entry] = {}
 
     def fold(self, text: str) -> str:
-        """The text itself, or a mark if it is long."""
+        """The text itself, or a placeholder if it is long."""
         lines = text.rstrip("\n").count("\n") + 1
         if lines < FOLD_LINES and len(text) < FOLD_CHARS:
             return text
@@ -70,18 +70,18 @@ class Pastes:
         return Entry(text, draft, tuple(attachments))
 
     def remember(self, message_id: str, entry: Entry) -> None:
-        """What this chat sent, so that a withdrawn message returns to the input as it was entered."""
+        """Remember a sent message, so that a withdrawn one returns to the input as it was entered."""
         self._sent[message_id] = entry
         for oldest in list(self._sent)[:-SENT_KEPT]:
             del self._sent[oldest]
 
     def entered(self, message_id: str, text: str) -> str:
-        """How the input showed a message; one that was sent elsewhere is folded if it is long."""
+        """How the input showed a message. A long message from another client is folded."""
         sent = self._sent.get(message_id)
         return sent.shown if sent is not None and sent.shown else self.fold(text)
 
     def echo(self, text: str) -> str:
-        """A message as the stream shows it: with the marks that it was entered with, else only its beginning."""
+        """A message as the stream shows it: with its placeholders, or else shortened."""
         sent = (one.shown for one in reversed(self._sent.values()) if one.text == text != one.shown and one.shown)
         return next(sent, None) or shortened(text)
 
@@ -93,7 +93,7 @@ class Pastes:
         return mark
 
     def paste(self, text: str, *, is_local: bool) -> str:
-        """What the input shows for a paste. `is_local`: the agent sees the files of this machine."""
+        """What the input shows for a paste. `is_local`: the agent sees this machine's files."""
         text = text.replace("\r\n", "\n").replace("\r", "\n")
         found = paths_in(text)
         if not found:
@@ -109,8 +109,8 @@ class Pastes:
 
 
 def paths_in(text: str) -> list[Path]:
-    """The files that a paste consists of; none if it is anything else. Terminals write a dropped file's whole path,
-    quoted or with backslashes, or as an address."""
+    """The files that a paste consists of; empty if it is anything else. For a dropped file, terminals paste its
+    absolute path, quoted or with backslashes, or a file:// URL."""
     if len(text) > PATHS_MAX_CHARS or not re.match(r"\s*['\"]?(/|~/|file://)", text):
         return []
     try:
@@ -132,7 +132,7 @@ def _is_file(path: Path) -> bool:
 
 
 def clipboard_image() -> Json | str:
-    """The image in the clipboard as an attachment, or a sentence. Blocks for a moment."""
+    """The clipboard's image as an attachment, or an error message. Blocks for a moment."""
     tool = next((command for command in CLIPBOARD if shutil.which(command[0])), None)
     instead = "Paste the path of an image file instead, or drop the file here."
     if tool is None:
@@ -147,7 +147,7 @@ def clipboard_image() -> Json | str:
 
 
 def shortened(text: str) -> str:
-    """Of a long message the beginning, and how much more there is."""
+    """The beginning of a long message, and how many lines follow."""
     lines = text.split("\n")
     if len(lines) <= ECHO_LINES:
         return text

@@ -1,14 +1,14 @@
 """Where a new session works: `--workdir`, `--project`, `--scratch`, or else the current directory.
 
-Above: `chat`, `send` and `run`. Below: the client, and the file system of this machine.
+Above: `chat`, `send`, `run` and `jobs`. Below: the client, and this machine's file system.
 
-The current directory is only a good default if the server sees the same directory under the same path. An address on
-loopback does not say so: it may be a tunnel to another machine, or a container. So the server is asked how it sees the
-path. Its answer is made from the kernel's boot id and the directory's device and inode, which this process can compare
-with its own. Where the system has no boot id, the server must also hold the lock of the data directory here.
+The current directory is a valid default only if the server sees the same directory at the same path. A loopback address
+does not prove this: it may be a tunnel to another machine, or a container. So the command asks the server for the
+identity of the path, which consists of the kernel's boot id and the directory's device and inode, and compares it with
+its own. If the system has no boot id, the server must also be the one that holds the lock of the data directory here.
 
-A current directory in a known project means the project, with its agent, rules and limits: that is why somebody made
-one. The session still works in the current directory. `--workdir .` leaves the project out.
+If the current directory is inside a project, the session belongs to the project, with its agent, rules and limits, but
+still works in the current directory. `--workdir .` leaves the project out.
 """
 
 import functools
@@ -25,12 +25,12 @@ from perdure.surfaces.client import Client, Problem
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-SAY_WHERE = "Say where to work with --workdir DIR, --project NAME or --scratch."
+SAY_WHERE = "Give --workdir DIR, --project NAME or --scratch."
 USAGE = 2
 
 
 class Wish(NamedTuple):
-    """What the options say about the place. At most one of them is given."""
+    """The place that the options ask for. At most one of them is set."""
 
     project: str | None
     workdir: str | None
@@ -42,7 +42,7 @@ class Wish(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where a new session works. With neither a project nor a directory, in a new folder of its own."""
+    """Where a new session works. Without a project and a directory, it gets a new folder."""
 
     project: str | None = None
     workdir: str | None = None
@@ -50,33 +50,33 @@ class Place(NamedTuple):
 
     @property
     def fields(self) -> dict[str, Any]:
-        """As a request names it."""
+        """The fields of a request."""
         given = {"project": self.project, "workdir": self.workdir}
         return {name: value for name, value in given.items() if value is not None}
 
     def warn(self) -> None:
-        """For a command without a header of its own."""
+        """Print the warning, for a command without a header."""
         if self.warning:
             click.echo(f"perdure: {self.warning}", err=True)
 
 
 def placing(function: F) -> F:
-    """Gives a command --workdir, --project and --scratch, as one argument `wish`."""
+    """Give a command --workdir, --project and --scratch, as one argument `wish`."""
 
-    @click.option("--workdir", metavar="DIR", help="For a new session: work here instead of the current directory.")
-    @click.option("--project", help="For a new session: the project it works in.")
+    @click.option("--workdir", metavar="DIR", help="For a new session: directory to work in.")
+    @click.option("--project", help="For a new session: project to work in.")
     @click.option("--scratch", is_flag=True, help="For a new session: work in a new, empty folder.")
     @functools.wraps(function)
     def command(*arguments: Any, project: str | None, workdir: str | None, scratch: bool, **given: Any) -> Any:
         if (project is not None) + (workdir is not None) + scratch > 1:
-            raise click.UsageError("Give one of --workdir, --project and --scratch.")
+            raise click.UsageError("Give only one of --workdir, --project and --scratch.")
         return function(*arguments, wish=Wish(project, workdir, scratch), **given)
 
     return command  # type: ignore[return-value]
 
 
 def choose(reach: Reach, client: Client, wish: Wish) -> Place:
-    """The place of a new session."""
+    """Decide where a new session works."""
     check_current(wish)
     if wish.scratch:
         return Place()
@@ -88,7 +88,7 @@ def choose(reach: Reach, client: Client, wish: Wish) -> Place:
 
 
 def home_shortened(path: str) -> str:
-    """A path as people write it: with ~ for the home directory."""
+    """The path with ~ for the home directory."""
     home = os.path.expanduser("~")
     if home in ("/", "~") or not (path == home or path.startswith(home + "/")):
         return path
@@ -96,17 +96,17 @@ def home_shortened(path: str) -> str:
 
 
 def _given(reach: Reach, client: Client, workdir: str) -> str:
-    """An absolute path is the server's. Any other is this machine's, so the server must see the same directory."""
+    """An absolute path is a path on the server. A relative one is on this machine, so the server must see it too."""
     if os.path.isabs(workdir):
         return workdir
     expanded = os.path.expanduser(workdir)
     path = os.path.realpath(expanded if os.path.isabs(expanded) else os.path.join(_here(), expanded))
     if not os.path.isdir(path):
-        raise Failure(f"There is no directory {path}. Make it first.", USAGE)
+        raise Failure(f"There is no directory {path}. Create it first.", USAGE)
     if _seen(reach, client, path) is None:
         raise Failure(
-            f"--workdir {workdir} means {home_shortened(path)} on this machine, and the server at {client.url} does "
-            "not see that directory. Give an absolute path on the server's machine.",
+            f"--workdir {workdir} is {home_shortened(path)} on this machine, but the server at {client.url} can't see "
+            "that directory. Give an absolute path on the server's machine.",
             USAGE,
         )
     return path
@@ -124,9 +124,9 @@ def _here() -> str:
 
 
 def check_current(wish: Wish) -> None:
-    """What this machine alone can say against the current directory, where that is what the options mean."""
+    """Reject the current directory if this machine alone can tell that it is unsuitable."""
     if not wish.is_given and _here() == "/":
-        raise Failure(f"The current directory is /, the whole machine. {SAY_WHERE}", USAGE)
+        raise Failure(f"The current directory is /, which is not a good place to work. {SAY_WHERE}", USAGE)
 
 
 def _current(reach: Reach, client: Client) -> Place:
@@ -135,17 +135,17 @@ def _current(reach: Reach, client: Client) -> Place:
     shown = home_shortened(here)
     if seen is None:
         raise Failure(
-            f"The server at {client.url} does not see the current directory ({shown}): it is on another machine, in a "
-            f"container, or may not read it. {SAY_WHERE}",
+            f"The server at {client.url} can't see the current directory ({shown}): it runs on another machine or in "
+            f"a container, or has no access to it. {SAY_WHERE}",
             USAGE,
         )
     if seen["private"]:
-        raise Failure(f"The current directory ({shown}) holds Perdure's own data. {SAY_WHERE}", USAGE)
+        raise Failure(f"The current directory ({shown}) contains Perdure's own data. {SAY_WHERE}", USAGE)
     projects = seen["projects"]
     if len(projects) > 1:
         raise Failure(
-            f"{len(projects)} projects share the current directory: {', '.join(projects)}. Choose one with --project, "
-            "or none with `--workdir .`",
+            f"The current directory belongs to {len(projects)} projects: {', '.join(projects)}. Choose one with "
+            "--project, or none with `--workdir .`",
             USAGE,
         )
     is_home = _is_same(here, os.path.expanduser("~"))
@@ -154,7 +154,7 @@ def _current(reach: Reach, client: Client) -> Place:
 
 
 def sees_here(reach: Reach, client: Client) -> bool:
-    """Whether the server sees the files of this machine, as far as the current directory shows."""
+    """Whether the server sees this machine's files, judging by the current directory."""
     try:
         return _seen(reach, client, _here()) is not None
     except Failure:
@@ -162,11 +162,11 @@ def sees_here(reach: Reach, client: Client) -> bool:
 
 
 def _seen(reach: Reach, client: Client, path: str) -> dict[str, Any] | None:
-    """How the server sees a directory of this machine; None if it does not see this one."""
+    """What the server knows about a directory of this machine; None if it can't see it."""
     try:
         seen = client.directory(path)
     except Problem as problem:
-        if problem.status in (400, 404):  # no such directory there, or a server that is too old to say
+        if problem.status in (400, 404):  # no such directory there, or the server is too old to tell
             return None
         raise
     is_proof = boot_id() != UNKNOWN_BOOT or client.url == reach.known_url()

@@ -1,7 +1,6 @@
-"""`perdure plan` and `explain`: what the next turn would do, why a session is in its state, and what will happen to it.
+"""`perdure plan` and `explain`: the context of the next turn; a session's state, its reason and its timers.
 
-Above: people and scripts; chat and `perdure show` use the same words. Below: the wire's plan and explanation. The words
-are pure.
+Above: people and scripts; the chat and `perdure show` use the same texts. Below: the API's plan and explanation.
 """
 
 from typing import Any
@@ -9,43 +8,44 @@ from typing import Any
 import click
 
 from perdure.core.digest import in_words, shortened_words
-from perdure.surfaces.cli.output import duration, one_line, print_json, print_paragraph, print_table, size
+from perdure.surfaces.cli.output import duration, print_json, print_paragraph, print_table, size
 from perdure.surfaces.cli.reach import Reach, find_session, reaching
 from perdure.surfaces.cli.wording import REASONS
+from perdure.surfaces.short_text import one_line
 
 Json = dict[str, Any]
 
 GUARDS = {
     "has_history": "there is an earlier turn",
-    "not_asked_fresh": "a fresh start was not asked for",
+    "not_asked_fresh": "the message does not ask to restart the context",
     "resume_on": "resuming is not turned off",
-    "has_binding": "the agent has a session of its own",
-    "not_poisoned": "that session can be used",
+    "has_binding": "the agent has a native session",
+    "not_poisoned": "the native session is usable",
     "prior_answer": "the agent has answered in it",
-    "confirmed": "its last turn ended by the agent's own word",
-    "same_epoch": "what it holds was not changed since",
-    "same_scope": "it is told the same turns as before",
+    "confirmed": "the agent confirmed the end of its last turn",
+    "same_epoch": "the history it holds has not changed",
+    "same_scope": "history_scope has not changed",
     "same_workdir": "the working directory is the same",
     "same_runtime": "the agent's program is the same",
-    "sole_holder": "the agent gave its id out only once",
-    "agent_can_resume": "the agent can open it again",
+    "sole_holder": "the agent has not reused the native session's id",
+    "agent_can_resume": "the agent supports resuming",
 }
 
 CLOCKS = {
-    ("turn_timeout", "abort"): "the turn is stopped if its agent shows no sign of life until then",
+    ("turn_timeout", "abort"): "the turn is stopped unless its agent becomes active",
     ("turn_limit", "abort"): "the turn is stopped: it reaches its time limit",
-    ("silence", "report"): "a note says that the agent is silent",
-    ("silence", "abort"): "the turn is stopped: its agent is silent",
-    ("idle_timeout", "suspend"): "its idle process is suspended; the next message starts it again",
-    ("idle_timeout", "end"): "the session ends: nothing happens in it",
-    ("lifetime", "suspend"): "its process is suspended: it reaches its lifetime; the next message starts it again",
-    ("lifetime", "end"): "the session ends: it reaches its lifetime",
-    ("usage_limit", "continue"): "the session continues: the usage limit resets",
+    ("silence", "report"): "a note reports that the agent is silent",
+    ("silence", "abort"): "the turn is stopped unless its agent writes something",
+    ("idle_timeout", "suspend"): "its idle process is suspended; the next message restarts it",
+    ("idle_timeout", "end"): "the session ends because it is idle",
+    ("lifetime", "suspend"): "its process reaches its lifetime and is suspended; the next message restarts it",
+    ("lifetime", "end"): "the session reaches its lifetime and ends",
+    ("usage_limit", "continue"): "the usage limit resets and the session continues",
 }
 
 
 def timer_words(timer: Json) -> str:
-    """When a clock fires, and what happens then."""
+    """When a timer fires, and what happens then."""
     what = CLOCKS.get((timer["timer"], timer.get("then", "")), timer["timer"].replace("_", " "))
     return f"in {duration(timer['in_s'] * 1000)} {what}"
 
@@ -54,7 +54,10 @@ def timer_words(timer: Json) -> str:
 @click.argument("session")
 @reaching
 def explain_command(reach: Reach, session: str) -> None:
-    """Say why a session is in its state, and what will happen to it if nobody does anything."""
+    """Explain a session's state, and what happens next if you do nothing.
+
+    SESSION is an id, a unique prefix of one, or `last`.
+    """
     with reach.client() as client:
         why = client.explain(find_session(client, session))
     if reach.as_json:
@@ -66,35 +69,35 @@ def explain_command(reach: Reach, session: str) -> None:
 
 
 def plan_words(plan: Json) -> str:
-    """One paragraph for a person."""
+    """The plan as one paragraph."""
     agent, turns = one_line(plan["agent"], 60), len(plan["turns_told"])
     if plan["reason"] == "first_turn":
-        return f"{agent} begins with the message alone: there is no earlier turn."
+        return f"{agent} gets only the message: there is no earlier turn."
     if plan["context"] == "fresh":
         because = REASONS.get(plan["reason"], plan["reason"])
         said = [f"The conversation is replayed to {agent}, because {because}.", _replayed(plan, turns)]
     elif plan["context"] == "live":
-        said = [f"{agent} goes on in its running process, which holds the conversation.", _told_besides(plan, turns)]
+        said = [f"{agent} continues in its running process, which holds the conversation.", _told_besides(plan, turns)]
     else:
         native = one_line(plan["native_session_id"] or "", 60)
-        said = [f"{agent} opens its own session {native} again.", _told_besides(plan, turns)]
+        said = [f"{agent} resumes its native session {native}.", _told_besides(plan, turns)]
     if plan["scope"] == "agent":
-        said.append("Only what followed the last answer of another agent counts, as the scope is `agent`.")
+        said.append("history_scope is `agent`, so only turns after another agent's last answer count.")
     return " ".join(part for part in said if part)
 
 
 def _replayed(plan: Json, turns: int) -> str:
     if not turns:
-        return "There is no turn to replay."
+        return "There are no turns to replay."
     shortened = shortened_words(plan["digested"], plan["left_out"])
-    return f"That is {_turns(turns)}{_weight(plan)}{f'; {shortened}' if shortened else ''}."
+    return f"The replay has {_turns(turns)}{_weight(plan)}{f'; {shortened}' if shortened else ''}."
 
 
 def _told_besides(plan: Json, turns: int) -> str:
     if not turns:
-        return "It is sent the message alone."
+        return "It gets only the message."
     missed = in_words(plan["turns_told"]).rpartition(" ")[0]
-    return f"It missed {missed}, and gets that with the message{_weight(plan)}."
+    return f"It also gets {missed}, which it missed{_weight(plan)}."
 
 
 def _turns(count: int) -> str:
@@ -107,14 +110,14 @@ def _weight(plan: Json) -> str:
 
 @click.command()
 @click.argument("session")
-@click.option("--agent", help="As if this agent were given the message.")
-@click.option("--fresh", "--fresh-session", "fresh", is_flag=True, help="As if it were sent with --fresh.")
+@click.option("--agent", help="Plan for a message to this agent.")
+@click.option("--fresh", "--fresh-session", "fresh", is_flag=True, help="Plan for a message sent with --fresh.")
 @reaching
 def plan_command(reach: Reach, session: str, agent: str | None, fresh: bool) -> None:
-    """Say what the next turn would do, and why. Nothing is done.
+    """Show what context the next turn would get, and why. Changes nothing.
 
-    An agent goes on in its own session only if every guard holds; the first that does not is the reason to replay
-    the conversation to it.
+    SESSION is an id, a unique prefix of one, or `last`. An agent resumes its native session only if all guards hold.
+    Otherwise the conversation is replayed; the first guard that fails is the reason.
     """
     with reach.client() as client:
         plan = client.plan(find_session(client, session), agent=agent, fresh=fresh)
@@ -124,4 +127,4 @@ def plan_command(reach: Reach, session: str, agent: str | None, fresh: bool) -> 
     print_paragraph(plan_words(plan))
     click.echo("")
     rows = [[name, "yes" if held else "no", GUARDS.get(name, "")] for name, held in plan["guards"].items()]
-    print_table(["guard", "holds", "what it asks for"], rows, "")
+    print_table(["guard", "holds", "holds if"], rows, "")

@@ -1,6 +1,6 @@
 """`perdure projects`: working directories with a name and defaults.
 
-Above: people and scripts. Below: the client. What an option leaves out stays; an empty value takes a setting away.
+Above: people and scripts. Below: the client. In `edit`, omitted options stay, and an empty value resets an option.
 """
 
 import os
@@ -10,8 +10,9 @@ from typing import Any, TypeVar
 import click
 
 from perdure.surfaces.cli.default_group import DefaultGroup
-from perdure.surfaces.cli.output import one_line, print_json, print_table
+from perdure.surfaces.cli.output import print_json, print_table
 from perdure.surfaces.cli.reach import Reach, reaching
+from perdure.surfaces.short_text import one_line
 
 Json = dict[str, Any]
 F = TypeVar("F", bound=Callable[..., Any])
@@ -34,7 +35,7 @@ SHOWN = ("name", "path", "agent", "history_scope", "instructions", "kickoff", "a
 def projects_command(ctx: click.Context, reach: Reach) -> None:
     """List, add, show, edit and remove projects.
 
-    With a PROJECT only that one. PROJECT is its id, or its name if only one has it.
+    Without a command, lists all projects; with PROJECT, shows that project. PROJECT is an id, or a unique name.
     """
     if ctx.invoked_subcommand is None:
         list_projects(reach)
@@ -43,7 +44,7 @@ def projects_command(ctx: click.Context, reach: Reach) -> None:
 @projects_command.command("list")
 @reaching
 def list_command(reach: Reach) -> None:
-    """List the projects: the same as `perdure projects`."""
+    """List all projects. Same as `perdure projects`."""
     list_projects(reach)
 
 
@@ -57,7 +58,7 @@ def list_projects(reach: Reach) -> None:
         [entry["id"], entry["name"], entry.get("agent") or "", entry["path"], entry.get("active_session_id") or ""]
         for entry in projects
     ]
-    empty = "There is no project. Add one with `perdure projects add PATH`."
+    empty = "There are no projects. Add one with `perdure projects add PATH`."
     print_table(["project", "name", "agent", "path", "active session"], rows, empty)
 
 
@@ -88,15 +89,13 @@ def project_settings(function: F) -> F:
     """The options that `add` and `edit` share."""
     for option in reversed(
         (
-            click.option("--agent", help="The agent of its sessions."),
-            click.option("--instructions", help="What the agent is given with each message."),
-            click.option(
-                "--kickoff", help="A template for the first message of its sessions; see `perdure send --kickoff`."
-            ),
+            click.option("--agent", help="Default agent for sessions in the project."),
+            click.option("--instructions", help="Instructions, added to every message."),
+            click.option("--kickoff", help="Template for a session's first message; see `perdure send --kickoff`."),
             click.option(
                 "--history-scope",
                 type=click.Choice(SCOPES),
-                help="What an agent gets of the history: all, or only what follows another agent's last answer.",
+                help="History that an agent gets: all turns, or only those after another agent's last answer.",
             ),
             click.option(
                 "--rule",
@@ -110,7 +109,7 @@ def project_settings(function: F) -> F:
                 "limits",
                 multiple=True,
                 metavar="NAME=VALUE",
-                help="Set a limit, such as `turn_timeout_s=600`; without VALUE the server's holds again. Repeatable.",
+                help="Set a limit, such as `turn_timeout_s=600`; an empty VALUE restores the default. Repeatable.",
             ),
         )
     ):
@@ -120,15 +119,15 @@ def project_settings(function: F) -> F:
 
 @projects_command.command("add")
 @click.argument("path")
-@click.option("--name", help="What to call it; by default the directory's name.")
+@click.option("--name", help="Name of the project. Defaults to the directory's name.")
 @project_settings
 @reaching
 def add_command(
     reach: Reach, path: str, name: str | None, rules: tuple[str, ...], limits: tuple[str, ...], **given: str | None
 ) -> None:
-    """Add a project. Its id is printed.
+    """Add a project. Prints its id.
 
-    PATH is its working directory. `perdure send --project PROJECT` begins a session in it.
+    PATH is the project's working directory. `perdure send --project PROJECT` starts a session in it.
     """
     fields: Json = {key: value for key, value in given.items() if value}
     fields |= {"permissions": [read_rule(rule) for rule in rules]} if rules else {}
@@ -144,10 +143,10 @@ def add_command(
 
 @projects_command.command("edit")
 @click.argument("project")
-@click.option("--name", help="What to call it.")
-@click.option("--path", metavar="DIR", help="Its working directory, for sessions that begin from now on.")
+@click.option("--name", help="New name.")
+@click.option("--path", metavar="DIR", help="New working directory, for new sessions.")
 @project_settings
-@click.option("--clear-rules", is_flag=True, help="Remove all permission rules, before --rule.")
+@click.option("--clear-rules", is_flag=True, help="Remove all permission rules before adding those of --rule.")
 @reaching
 def edit_command(
     reach: Reach,
@@ -158,19 +157,19 @@ def edit_command(
     clear_rules: bool,
     **given: str | None,
 ) -> None:
-    """Change a project. It is shown as it is then.
+    """Change a project, and show the result.
 
-    What you leave out stays. An empty value (`--agent ""`) takes a setting away. Projects of perdure.toml are changed
-    there.
+    Settings that you omit keep their value. An empty value (`--agent ""`) resets a setting. To change a project that is
+    defined in perdure.toml, edit that file.
     """
     changes: Json = {key: value or None for key, value in given.items() if value is not None}
     if changes.get("name", "") is None:
-        raise click.UsageError("Give --name at least one letter.")
+        raise click.UsageError("--name must not be empty.")
     if path is not None:
         changes["path"] = _absolute(path)
     if not (changes or rules or limits or clear_rules):
         raise click.UsageError(
-            "Give at least one change, such as --agent NAME. `perdure projects edit --help` lists all."
+            "Give at least one change, such as --agent NAME. `perdure projects edit --help` lists all options."
         )
     read = [read_rule(rule) for rule in rules]
     wanted = dict(map(read_limit, limits))
@@ -203,13 +202,13 @@ def read_rule(given: str) -> Json:
     tool, _, pattern = rest.strip().partition(":")
     if action not in ACTIONS or not tool:
         raise click.UsageError(
-            f"--rule {given!r} is no rule. Give an action and a tool, such as 'allow Read' or 'deny Bash:rm *'."
+            f"--rule {given!r} is not valid. Give an action and a tool, such as 'allow Read' or 'deny Bash:rm *'."
         )
     return {"tool": tool, "pattern": pattern or "*", "action": action}
 
 
 def read_limit(given: str) -> tuple[str, str | float | bool | None]:
-    """A name and its value. Which there are, and what fits, is the server's to say."""
+    """A limit's name and value. The server validates them."""
     name, equals, value = given.partition("=")
     if not name or not equals:
         raise click.UsageError(f"--limit {given!r} has no value. Give it as NAME=VALUE, such as turn_timeout_s=600.")

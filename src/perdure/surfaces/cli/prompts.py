@@ -1,8 +1,8 @@
-"""`perdure answer`, and how words become an answer to a prompt.
+"""`perdure answer`, and how words such as `y` become an answer to a prompt.
 
-Above: the command, and chat, which uses the same words. Below: the wire's prompts, review.py. A word never grants more
-than it says: `y` is once, also where a prompt offers only `always`. A word that could mean several options is explained
-and never guessed.
+Above: the command, and the chat, which accepts the same words. Below: the API's prompts, review.py. A word never grants
+more than it says: `y` means once, even if a prompt offers only `always`. If a word is ambiguous, the user gets an
+explanation; nothing is guessed.
 """
 
 import os
@@ -15,47 +15,46 @@ from typing import Any
 import click
 
 from perdure.surfaces.cli import review, wording
-from perdure.surfaces.cli.output import one_line, print_json, safe
+from perdure.surfaces.cli.output import print_json
 from perdure.surfaces.cli.reach import Failure, Reach, find_session, reaching
 from perdure.surfaces.cli.rows import Row, fold_end, lay_out, visible
 from perdure.surfaces.cli.terms import as_typed, to_copy
 from perdure.surfaces.client import Client
+from perdure.surfaces.short_text import one_line, safe
 
 Json = dict[str, Any]
 
 KINDS = {"allow": ("allow_once",), "always": ("allow_always",), "deny": ("reject_once", "reject_always")}
 LETTERS = {"y": "allow", "a": "always", "n": "deny"}
 _WORDS = {**LETTERS, "yes": "allow", "always": "always", "no": "deny"}
-# Among several options of a kind, the one that does no more than its kind says, by the ids that agents use.
+# Among several options of a kind, the ids that agents use for the plain one.
 _PLAIN_IDS = {
     "allow_once": ("allow_once", "allow-once", "proceed_once", "once", "allow", "yes"),
     "reject_once": ("reject_once", "reject-once", "reject", "deny", "cancel", "no"),
 }
-# Lines of a screen that a prompt leaves to its choices and the answer.
+# Screen lines reserved for a prompt's choices and the answer.
 RESERVED_LINES = 8
 MIN_LINES = 6
-# The driver whose agents can't be given a reason with a denial.
-ACP = "acp"
 
 
 class NotUnderstood(Exception):
-    """The words do not answer this prompt; the message says what would."""
+    """The input does not answer this prompt; the message lists valid answers."""
 
 
 def option_for(prompt: Json, word: str) -> Json:
     """The answer for `allow`, `always` or `deny`."""
     found = _meant(prompt, word)
     if len(found) > 1:
-        raise NotUnderstood("There are several such options. Choose one with --option: " + offered(prompt))
+        raise NotUnderstood("Several options match. Choose one with --option: " + offered(prompt))
     if found:
         return {"option_id": found[0]["option_id"]}
     if word == "deny":
         return {"cancel": True}
-    raise NotUnderstood("This is not offered. Choose one with --option: " + offered(prompt))
+    raise NotUnderstood("The agent does not offer this. Choose one with --option: " + offered(prompt))
 
 
 def _meant(prompt: Json, word: str) -> list[Json]:
-    """The options that a word could mean."""
+    """The options that a word matches."""
     for kind in KINDS[word]:
         found = [option for option in prompt["options"] if option["kind"] == kind]
         plain = [option for option in found if option["option_id"] in _PLAIN_IDS.get(kind, ())]
@@ -65,7 +64,7 @@ def _meant(prompt: Json, word: str) -> list[Json]:
 
 
 def _letters(prompt: Json) -> dict[str, str]:
-    """The letter of each option that has one, by its id."""
+    """Maps the id of each option that has a letter to the letter."""
     found: dict[str, str] = {}
     for letter, word in LETTERS.items():
         meant = _meant(prompt, word)
@@ -75,7 +74,7 @@ def _letters(prompt: Json) -> dict[str, str]:
 
 
 def mark(prompt: Json) -> str:
-    """The input's prompt at a permission request: the letters that have a meaning."""
+    """The input prompt for a permission request: the letters that work, such as `y/a/n> `."""
     known = _letters(prompt)
     letters = [letter for letter in LETTERS if letter in known.values()]
     unnamed = [one for one in prompt["options"] if one["kind"].startswith("allow") and one["option_id"] not in known]
@@ -83,7 +82,7 @@ def mark(prompt: Json) -> str:
 
 
 def permission_for(prompt: Json, text: str) -> Json:
-    """The answer for a line of a chat: y, a, n or an option's number; after a no, the reason."""
+    """The answer for a line of input: y, a, n or an option's number; a reason may follow a denial."""
     word, _, reason = text.partition(" ")
     options, reason = prompt["options"], reason.strip()
     if word.isascii() and word.isdigit() and 1 <= int(word) <= len(options):
@@ -97,7 +96,7 @@ def permission_for(prompt: Json, text: str) -> Json:
     meant = _meant(prompt, known)
     if len(meant) > 1:
         numbers = " or ".join(str(options.index(option) + 1) for option in meant)
-        raise NotUnderstood(f"{word} could be {numbers}: {explained(prompt)}")
+        raise NotUnderstood(f"{word} could mean {numbers}: {explained(prompt)}")
     if not meant and known != "deny":
         raise NotUnderstood(f"{word} is not offered: {explained(prompt)}")
     answer = {"option_id": meant[0]["option_id"]} if meant else {"cancel": True}
@@ -105,7 +104,7 @@ def permission_for(prompt: Json, text: str) -> Json:
 
 
 def explained(prompt: Json) -> str:
-    """Every choice, in one sentence."""
+    """All choices, in one sentence."""
     letters, parts = _letters(prompt), []
     says = {"y": "y allows", "a": "a allows always", "n": "n denies (a reason may follow)"}
     for number, option in enumerate(prompt["options"], 1):
@@ -116,23 +115,23 @@ def explained(prompt: Json) -> str:
         else:
             parts.append(says[letter] if letter else f'{number} is "{_named(prompt, option)}"')
     if "n" not in letters.values() and not _meant(prompt, "deny"):
-        parts.append("n gives no answer")
+        parts.append("n closes it without an answer")
     return ", ".join(parts) + "."
 
 
 def choices(prompt: Json) -> list[Row]:
-    """The choices of a permission request: the number of each, its letter if it has one, and what it means."""
+    """The choices of a permission request: number, letter if there is one, and meaning."""
     letters = _letters(prompt)
     rows = []
     for number, option in enumerate(prompt["options"], 1):
         letter = letters.get(option["option_id"], " ")
-        reason = " (a reason may follow: n REASON)" if letter == "n" else ""
+        reason = " (or n REASON)" if letter == "n" else ""
         rows.append(Row(_named(prompt, option) + reason, gutter=f"  {number} {letter}  ", words=True))
     return rows
 
 
 def _named(prompt: Json, option: Json) -> str:
-    """An option's name, and what it covers if that is more than this request and the name does not say it."""
+    """An option's name, and what it covers if it covers more than this request and the name does not say so."""
     name, covers = wording.short(visible(option["name"])), _covers(prompt, option)
     return f"{name}: {covers}" if covers and covers not in name else name
 
@@ -147,7 +146,7 @@ def offered(prompt: Json) -> str:
 
 
 def choose(question: Json, text: str) -> str | list[str]:
-    """The answer to one question: numbers or labels where there are choices, else the text itself."""
+    """The answer to one question: choices by number or label, or else the text itself."""
     labels = [option["label"] for option in question.get("options", [])]
     parts = [part.strip() for part in text.split(",")] if question.get("multiple") else [text.strip()]
     chosen = []
@@ -162,15 +161,15 @@ def choose(question: Json, text: str) -> str | list[str]:
 @click.command()
 @click.argument("session", required=False)
 @click.argument("prompt_id", required=False)
-@click.option("--allow", "word", flag_value="allow", help="Allow it this once.")
+@click.option("--allow", "word", flag_value="allow", help="Allow it once.")
 @click.option("--always", "word", flag_value="always", help="Allow it from now on.")
 @click.option("--deny", "word", flag_value="deny", help="Deny it.")
-@click.option("--option", metavar="ID", help="Choose this option.")
+@click.option("--option", metavar="ID", help="Choose the option with this id.")
 @click.option("--text", help="Answer a question with this text.")
-@click.option("--choose", "chosen", multiple=True, metavar="LABEL", help="Answer a question with a choice; repeatable.")
-@click.option("--cancel", is_flag=True, help="Give no answer.")
-@click.option("--reason", help="Why; an agent whose protocol has no place for it does not get it.")
-@click.option("--full", is_flag=True, help="Show all of a long change or command.")
+@click.option("--choose", "chosen", multiple=True, metavar="LABEL", help="Answer a question with a choice. Repeatable.")
+@click.option("--cancel", is_flag=True, help="Close the prompt without an answer.")
+@click.option("--reason", help="Reason for a denial. ACP agents don't receive it: their protocol has no field for it.")
+@click.option("--full", is_flag=True, help="Don't shorten changes and commands.")
 @reaching
 def answer_command(
     reach: Reach,
@@ -186,9 +185,9 @@ def answer_command(
 ) -> None:
     """Answer a permission request or a question.
 
-    SESSION is an id, a unique beginning of one, or `last`; without it, the session that waits for you. The
-    PROMPT_ID may be left out where only one is open. Without an answer the open prompts are shown, with the change
-    or the command that each is about; in a terminal you are asked for the answer.
+    SESSION is an id, a unique prefix of one, or `last`. You can omit SESSION if only one session is waiting for you,
+    and PROMPT_ID if only one prompt is open. Without an answer, shows the open prompts, each with its change or
+    command; in a terminal, also asks for your answer.
     """
     with reach.client() as client:
         session_id = find_session(client, session) if session else _waiting_session(client)
@@ -202,7 +201,7 @@ def answer_command(
                 _show(client, shown, session_id, full)
             return
         if len(ways) > 1:
-            raise click.UsageError("Give one answer, not several.")
+            raise click.UsageError("Give only one answer.")
         prompt = _pick(prompts, prompt_id)
         try:
             answer = _answer(prompt, word, option, text, chosen)
@@ -217,13 +216,13 @@ def answer_command(
 
 
 def _waiting_session(client: Client) -> str:
-    """The one session that waits for an answer."""
+    """The only session that is waiting for an answer."""
     found = [one for one in client.all_sessions() if one.get("pending_prompts")]
     if not found:
-        raise Failure("No session waits for an answer. (prompt_resolved)")
+        raise Failure("No session is waiting for an answer. (prompt_resolved)")
     if len(found) > 1:
         names = "".join(f"\n  {one['id']}  {wording.short(one['title'] or 'untitled')}" for one in found)
-        raise Failure(f"{len(found)} sessions wait for an answer. Give the id of one:{names}", 2)
+        raise Failure(f"{len(found)} sessions are waiting for an answer. Give the id of one:{names}", 2)
     return str(found[0]["id"])
 
 
@@ -254,10 +253,10 @@ def _pick(prompts: list[Json], prompt_id: str | None) -> Json:
     if prompt_id is not None:
         found = [prompt for prompt in prompts if prompt["prompt_id"] == prompt_id]
         if not found:
-            raise Failure(f"No prompt {prompt_id!r} is open. (prompt_resolved)")
+            raise Failure(f"There is no open prompt {prompt_id!r}. (prompt_resolved)")
         return found[0]
     if not prompts:
-        raise Failure("No prompt is open. (prompt_resolved)")
+        raise Failure("There is no open prompt. (prompt_resolved)")
     if len(prompts) > 1:
         names = "".join(f"\n  {prompt['prompt_id']}  {wording.short(prompt['title'])}" for prompt in prompts)
         raise Failure(f"{len(prompts)} prompts are open. Give the id of one:{names}", 2)
@@ -266,7 +265,7 @@ def _pick(prompts: list[Json], prompt_id: str | None) -> Json:
 
 def _show(client: Client, prompts: list[Json], session_id: str, full: bool) -> None:
     if not prompts:
-        click.echo("No prompt is open.", err=True)
+        click.echo("There is no open prompt.", err=True)
         return
     workdir = str(client.session(session_id)["workdir"])
     asks = sys.stdin.isatty() and sys.stdout.isatty()
@@ -284,8 +283,8 @@ def _show(client: Client, prompts: list[Json], session_id: str, full: bool) -> N
 
 
 def print_prompt(prompt: Json, workdir: str, *, full: bool = False, key: str = "--full") -> bool:
-    """Print what a prompt is about; in a terminal at most a screenful, unless it is to be `full`. Whether something was
-    left out. `key` is what shows the rest."""
+    """Print a prompt; in a terminal at most a screenful, unless `full`. Returns whether something was folded. `key` is
+    the key or option that shows the rest."""
     is_terminal = sys.stdout.isatty()
     size = shutil.get_terminal_size()
     colour = is_terminal and not os.environ.get("NO_COLOR")
@@ -300,7 +299,7 @@ def print_prompt(prompt: Json, workdir: str, *, full: bool = False, key: str = "
 
 
 def _ask(client: Client, session_id: str, prompt: Json, workdir: str, folded: bool) -> None:
-    """The answer of a person at this terminal. An empty line leaves the prompt open."""
+    """Ask for the answer at this terminal. An empty line leaves the prompt open."""
     understand: Callable[[str], Json | None]
     if prompt["kind"] == "permission":
         sign, understand = mark(prompt), lambda text: permission_for(prompt, text)
@@ -313,7 +312,7 @@ def _ask(client: Client, session_id: str, prompt: Json, workdir: str, folded: bo
             given[entry["question_id"]] = choose(entry, text)
             return {"answers": given} if len(given) == len(prompt["questions"]) else None
 
-    click.echo("An empty line leaves it open.")
+    click.echo("Enter nothing to leave it open.")
     while True:
         try:
             text = input(sign).strip()
@@ -321,7 +320,7 @@ def _ask(client: Client, session_id: str, prompt: Json, workdir: str, folded: bo
             click.echo("")
             text = ""
         if not text:
-            click.echo("Still open. Answer it with: " + to_copy(f"answer {session_id} {prompt['prompt_id']}"))
+            click.echo("Still open. Answer later with: " + to_copy(f"answer {session_id} {prompt['prompt_id']}"))
             return
         if folded and text == "f":
             print_prompt(prompt, workdir, full=True)
@@ -339,6 +338,13 @@ def _ask(client: Client, session_id: str, prompt: Json, workdir: str, folded: bo
 
 def _confirm(client: Client, session_id: str, prompt: Json, answer: Json, outcome: Json) -> None:
     click.echo(f"{str(outcome.get('outcome', 'answered')).capitalize()}: {wording.short(prompt['title'])}")
-    if answer.get("reason") and client.agent(client.session(session_id)["agent"])["driver"] == ACP:
+    if answer.get("reason") and not _delivers_reasons(client.agent(client.session(session_id)["agent"])["driver"]):
         send = as_typed(f"perdure send {session_id} --queue {shlex.quote(answer['reason'])}")
-        click.echo(f"The agent was not told your reason: its protocol has no place for one. Send it: {send}", err=True)
+        click.echo(f"The agent did not get your reason: its protocol has no field for it. Send it: {send}", err=True)
+
+
+def _delivers_reasons(driver: str) -> bool:
+    """Whether the agent's protocol has a field for the reason of a denial; True for drivers of a newer server."""
+    from perdure.drivers import DRIVERS
+
+    return driver not in DRIVERS or DRIVERS[driver].delivers_reasons

@@ -1,7 +1,7 @@
-"""`perdure queue`: the messages that wait for a running turn to end, listed, edited and withdrawn.
+"""`perdure queue`: list, edit and withdraw messages that are queued behind a running turn.
 
-Above: people and scripts. Below: the client. A message is named by its place in the queue or by its id. Whoever names
-it by its place means the message that the queue had there when the command looked.
+Above: people and scripts. Below: the client. A message is identified by its position in the queue or by its id. A
+position is resolved once, when the command reads the queue.
 """
 
 import sys
@@ -11,14 +11,15 @@ import click
 
 from perdure.surfaces.cli.default_group import DefaultGroup
 from perdure.surfaces.cli.messages import given_text
-from perdure.surfaces.cli.output import age, one_line, print_json, print_table
+from perdure.surfaces.cli.output import age, print_json, print_table
 from perdure.surfaces.cli.reach import Failure, Reach, find_session, reaching
 from perdure.surfaces.cli.terms import as_typed
+from perdure.surfaces.short_text import one_line
 
 Json = dict[str, Any]
 
 TEXT_CHARS = 60
-NOTHING_WAITS = "No message waits. `perdure send --queue` adds one while a turn runs."
+NOTHING_WAITS = "The queue is empty. `perdure send --queue` adds a message while a turn is running."
 
 
 @click.group(
@@ -32,9 +33,9 @@ NOTHING_WAITS = "No message waits. `perdure send --queue` adds one while a turn 
 @reaching
 @click.pass_context
 def queue_command(ctx: click.Context, reach: Reach) -> None:
-    """List, edit and withdraw waiting messages.
+    """List, edit and withdraw queued messages.
 
-    `perdure queue SESSION` lists them. SESSION is an id, a unique beginning of one, or `last`.
+    `perdure queue SESSION` lists them. SESSION is an id, a unique prefix of one, or `last`.
     """
     if ctx.invoked_subcommand is None:
         raise click.UsageError("Give a SESSION to list its queue: `perdure queue last`.")
@@ -44,29 +45,29 @@ def queue_command(ctx: click.Context, reach: Reach) -> None:
 @click.argument("session")
 @reaching
 def list_command(reach: Reach, session: str) -> None:
-    """List the messages that wait for the running turn to end."""
+    """List messages that are waiting for the running turn to end."""
     with reach.client() as client:
         waiting = client.queue(find_session(client, session))
     show_queue(waiting, reach.as_json)
 
 
-@queue_command.command("edit", short_help="Give a waiting message another text.")
+@queue_command.command("edit", short_help="Change the text of a queued message.")
 @click.argument("session")
 @click.argument("message")
 @click.argument("words", nargs=-1, metavar="[TEXT...]")
 @reaching
 def edit_queued_command(reach: Reach, session: str, message: str, words: tuple[str, ...]) -> None:
-    """Give a waiting message another text; its place in the queue stays.
+    """Change the text of a queued message. It keeps its position.
 
-    MESSAGE is its place in the queue (1 is next), its id, or a unique beginning of that. TEXT `-` reads stdin; without
-    TEXT your editor opens.
+    MESSAGE is a position in the queue (1 is next), a message id, or a unique prefix of one. If TEXT is `-`, reads
+    stdin. Without TEXT, opens your editor.
     """
     with reach.client() as client:
         session_id = find_session(client, session)
         found = find_message(client.queue(session_id), message)
         text = given_text(" ".join(words)) if words else _edited(found["text"])
         if not text.strip():
-            raise click.UsageError("Give a text.")
+            raise click.UsageError("Give a TEXT.")
         waiting = client.edit_queued(session_id, found["message_id"], text)
     show_queue(waiting, reach.as_json)
 
@@ -74,16 +75,16 @@ def edit_queued_command(reach: Reach, session: str, message: str, words: tuple[s
 @queue_command.command("withdraw")
 @click.argument("session")
 @click.argument("messages", nargs=-1, metavar="[MESSAGE]...")
-@click.option("--all", "everything", is_flag=True, help="Every waiting message.")
+@click.option("--all", "everything", is_flag=True, help="Withdraw all queued messages.")
 @reaching
 def withdraw_command(reach: Reach, session: str, messages: tuple[str, ...], everything: bool) -> None:
-    """Withdraw waiting messages: they are not sent.
+    """Withdraw queued messages, so that they are not sent.
 
-    MESSAGE is its place in the queue (1 is next), its id, or a unique beginning of that; several may be given. The
-    texts of the withdrawn messages are printed, so that nothing is lost.
+    MESSAGE is a position in the queue (1 is next), a message id, or a unique prefix of one. Prints the text of each
+    withdrawn message.
     """
     if everything == bool(messages):
-        raise click.UsageError("Give a MESSAGE, or --all. `perdure queue SESSION` lists them.")
+        raise click.UsageError("Give a MESSAGE or --all. `perdure queue SESSION` lists the messages.")
     with reach.client() as client:
         session_id = find_session(client, session)
         waiting = client.queue(session_id)
@@ -100,7 +101,7 @@ def withdraw_command(reach: Reach, session: str, messages: tuple[str, ...], ever
 
 
 def find_message(waiting: list[Json], given: str) -> Json:
-    """The message that is meant by its place, its id or a unique beginning of that."""
+    """Find a message by its position, its id or a unique prefix of the id."""
     if given.isascii() and given.isdigit() and 1 <= int(given) <= len(waiting):
         return waiting[int(given) - 1]
     exact = [message for message in waiting if message["message_id"] == given]
@@ -108,11 +109,11 @@ def find_message(waiting: list[Json], given: str) -> Json:
     if len(found) == 1:
         return found[0]
     if found:
-        raise Failure(f"{len(found)} waiting messages begin with {given!r}. Give more of the id.", 2)
+        raise Failure(f"{len(found)} message ids start with {given!r}. Give more of the id.", 2)
     if not waiting:
-        raise Failure("No message waits in this session; it may have been sent already. (not_found)")
+        raise Failure("The queue is empty. The message may have been sent already. (not_found)")
     places = "1" if len(waiting) == 1 else f"1 to {len(waiting)}"
-    raise Failure(f"No message {given!r} waits. Give its place ({places}) or its id. (not_found)")
+    raise Failure(f"There is no queued message {given!r}. Give its position ({places}) or its id. (not_found)")
 
 
 def show_queue(waiting: list[Json], as_json: bool) -> None:
@@ -135,8 +136,8 @@ def show_queue(waiting: list[Json], as_json: bool) -> None:
 
 def _edited(text: str) -> str:
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise click.UsageError("Give a text, or `-` to read stdin.")
+        raise click.UsageError("Give a TEXT, or `-` to read stdin.")
     edited = click.edit(text, extension=".md")
     if edited is None or edited.rstrip("\n") == text.rstrip("\n"):
-        raise Failure("Nothing was changed.")
+        raise Failure("Nothing changed.")
     return edited.rstrip("\n")

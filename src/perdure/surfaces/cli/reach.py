@@ -1,8 +1,7 @@
-"""How a command reaches its server: options that each command has, where server and token are found, which session
-is meant.
+"""How a command reaches its server: the shared options, finding the server and its token, resolving a session id.
 
-Above: every command that needs a server. Below: client.py and three files of the data directory: `server.json` and
-`token`, which the server writes, and `lock`, which it holds as long as it lives. The token goes nowhere else.
+Above: every command that needs a server. Below: client.py and three files in the data directory: `server.json` and
+`token`, which the server writes, and `lock`, which it holds while it runs. The token is sent to no other server.
 """
 
 import fcntl
@@ -27,12 +26,12 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 OPTIONS = ("data", "url", "token", "as_json")
 AMBIGUOUS_SHOWN = 5
-START_IT = "Start it with `perdure serve`."
+START_IT = "Start one with `perdure serve`."
 CHECK_URL = "Check --url, or start the server there with `perdure serve`."
 
 
 class Reach:
-    """A command's server, found when it is first needed."""
+    """A command's server, looked up on first use."""
 
     def __init__(self, data: str | None, url: str | None, token: str | None, as_json: bool) -> None:
         self.data = data_directory(data)
@@ -44,24 +43,24 @@ class Reach:
         known = self.known_url()
         url = (self._url or known or "").rstrip("/")
         if not url:
-            raise NeverSent(f"No server runs on {self.data}.")
+            raise NeverSent(f"No server is running for {self.data}.")
         check_address(url, self._token)
         return Address(url, self._token or (read_token(self.data) if url == known else None))
 
     @property
     def names_a_server(self) -> bool:
-        """Whether the person said which server is meant, instead of leaving it to be found."""
+        """Whether the user gave a URL."""
         return self._url is not None
 
     def server_environment(self) -> dict[str, str]:
-        """What a server that this command starts gets besides the environment of the command."""
+        """Variables to add to the environment of a server that this command starts."""
         return {} if self._token is None else {"PERDURE_TOKEN": self._token}
 
     def client(self, *, patience_s: float = 0.0) -> Client:
         return Client(self.address, patience_s=patience_s)
 
     def known_url(self) -> str | None:
-        """Where the data directory's own server listens: it alone may know the token."""
+        """The URL of the data directory's own server, the only one that gets the token from there."""
         known = self._known()
         return None if known is None else known[0].rstrip("/")
 
@@ -70,8 +69,8 @@ class Reach:
         return None if known is None else known[1]
 
     def _known(self) -> tuple[str, int] | None:
-        """The address and the process of the data directory's own server, while it lives. What a killed one left behind
-        names a port that anybody may listen on by now."""
+        """The URL and pid of the data directory's own server, if it is running. Ignores the file of a killed server:
+        another program may listen on that port now."""
         try:
             told = json.loads((self.data / "server.json").read_text("utf-8"))
             known = str(told["url"]), int(told["pid"])
@@ -81,20 +80,20 @@ class Reach:
 
 
 def check_address(url: str, token: str | None) -> None:
-    """What can't be an address or a token is refused here, before it is used for either."""
+    """Reject an invalid URL or token before using it."""
     try:
         parts = urlsplit(url)
         is_address = parts.scheme in ("http", "https") and host_of(parts.hostname or "") is not None and parts.port != 0
     except ValueError:
         is_address = False
     if not is_address or not (url.isascii() and url.isprintable()) or " " in url:
-        raise Failure(f"--url {url!r} is not the address of a server. Give one such as http://127.0.0.1:7433.", 2)
+        raise Failure(f"--url {url!r} is not a valid server URL. Give one such as http://127.0.0.1:7433.", 2)
     if token is not None and not (token.isascii() and token.isprintable() and " " not in token):
-        raise Failure("--token has characters that no token has. Copy it again from the server.", 2)
+        raise Failure("--token contains invalid characters. Copy the token again from the server.", 2)
 
 
 def is_held(lock: Path) -> bool:
-    """Whether a server lives that holds this lock. Asking takes it for an instant, so a server tries more than once."""
+    """Whether a running server holds this lock. The check takes the lock for a moment, so a starting server retries."""
     try:
         descriptor = os.open(lock, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -116,15 +115,15 @@ def read_token(data: Path) -> str | None:
 
 
 def reaching(function: F) -> F:
-    """Gives a command --data, --url, --token and --json, and a Reach as its first argument.
+    """Give a command --data, --url, --token and --json, and a Reach as its first argument.
 
-    The first three may stand before the command or after it. What the server refuses becomes exit code 1, no server 3.
+    The first three may come before or after the command. Exits 1 if the server refuses, 3 if no server is reachable.
     """
 
     @click.option("--data", metavar="DIR", help="The server's data directory.")
-    @click.option("--url", help="Where the server is.")
-    @click.option("--token", help="The server's token.")
-    @click.option("--json", "as_json", is_flag=True, help="For programs: the server's JSON as it is.")
+    @click.option("--url", help="Server URL.")
+    @click.option("--token", help="Server token.")
+    @click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
     @functools.wraps(function)
     def command(data: str | None, url: str | None, token: str | None, as_json: bool, **given: Any) -> Any:
         outer = _given_before()
@@ -140,7 +139,7 @@ def reaching(function: F) -> F:
 
 
 def _given_before() -> dict[str, Any]:
-    """What stood before the command: after the command that this one belongs to, or after `perdure`."""
+    """Options given before the command: to its group, or to `perdure` itself."""
     found: dict[str, Any] = {"as_json": False}
     context = click.get_current_context()
     outside = [context.find_root().obj or {}, context.parent.params if context.parent is not None else {}]
@@ -150,7 +149,7 @@ def _given_before() -> dict[str, Any]:
 
 
 class Failure(click.ClickException):
-    """Ends the command with a sentence on stderr."""
+    """Ends the command with a message on stderr."""
 
     def __init__(self, message: str, exit_code: int = 1) -> None:
         super().__init__(message)
@@ -169,20 +168,20 @@ def give_up(error: Problem | Unreachable) -> NoReturn:
 
 
 def sentence_of(error: Problem | Unreachable) -> str:
-    """An error in the words of the command line."""
+    """An error message in the terms of the command line."""
     return as_typed(
         refusal(error) if isinstance(error, Problem) else f"{error} {CHECK_URL if names_url() else START_IT}"
     )
 
 
 def find_session(client: Client, given: str, *, to_continue: bool = False) -> str:
-    """The id of a session that is given in full, by a unique beginning, or as `last`. A session `to_continue` is the
-    last one that has not ended: `perdure run` ends its own."""
+    """Resolve a full id, a unique prefix, or `last` to a session id. With `to_continue`, `last` is the last session
+    that has not ended: `perdure run` ends its own sessions."""
     if given == "last":
         newest = client.sessions(limit=1, status="running" if to_continue else None)["sessions"]
         if not newest:
-            what = "No session can be continued" if to_continue else "There is no session yet"
-            raise Failure(f"{what}. Begin one with `perdure chat`.")
+            what = "There is no session to continue" if to_continue else "There are no sessions yet"
+            raise Failure(f"{what}. Start one with `perdure chat`.")
         return str(newest[0]["id"])
     try:
         return str(client.session(given)["id"])
@@ -194,6 +193,6 @@ def find_session(client: Client, given: str, *, to_continue: bool = False) -> st
     if len(found) == 1:
         return str(found[0])
     if not found:
-        raise Failure(f"There is no session {given!r}. `perdure sessions` lists them. (not_found)")
+        raise Failure(f"There is no session {given!r}. `perdure sessions` lists all sessions. (not_found)")
     some = ", ".join(found[:AMBIGUOUS_SHOWN]) + (" ..." if len(found) > AMBIGUOUS_SHOWN else "")
-    raise Failure(f"{len(found)} sessions begin with {given!r}: {some}. Give more of the id.", 2)
+    raise Failure(f"{len(found)} session ids start with {given!r}: {some}. Give more of the id.", 2)

@@ -1,7 +1,8 @@
-"""What a person decides on, and what came of it: prompts and finished tools as rows.
+"""Prompts and finished tools as rows.
 
-Above: narration.py, and whatever prints a prompt. Below: diffs.py, rows.py and wording.py. Pure. A prompt is shown
-whole: the change of an edit, every line of a command and the directory it runs in, or all that a tool is given.
+Above: narration.py, and everything that prints a prompt. Below: diffs.py, rows.py and wording.py. Pure. A prompt shows
+everything that the user decides on: the change of an edit, every line of a command and its directory, or all input of a
+tool.
 """
 
 import json
@@ -20,13 +21,13 @@ INDENT = "  "
 SHORT_CONTEXT_LINES = 1
 _FENCE = re.compile(r"\A\s*(`{3,})[^\n`]*\n(.*?)\n?\1\s*\Z", re.DOTALL)
 _ELEMENT = re.compile(r"\A\s*<(tool_use_error)>(.*)</\1>\s*\Z", re.DOTALL)
-# What a command is given besides, in the words of the agents, and is shown in a place of its own.
+# Input fields of a command that agents use for its directory; shown in the heading.
 _PLACES = ("cwd", "workdir", "directory")
 _SHOWN_WITH_A_COMMAND = ("command", "commands", "description", *_PLACES)
 
 
 def about(prompt: Json, workdir: str = "") -> list[Row]:
-    """A prompt: first what it is, then all there is to decide on."""
+    """A prompt: a heading, then everything to decide on."""
     if prompt["kind"] == "question":
         return [Row(visible(line)) for entry in prompt["questions"] for line in wording.question(entry)]
     if prompt.get("diff"):
@@ -39,7 +40,7 @@ def about(prompt: Json, workdir: str = "") -> list[Row]:
 
 
 def change(diff: list[Json], workdir: str) -> list[Row]:
-    """What was changed. The name of a single file is left to the line above."""
+    """A change. The name of a single file is in the line above."""
     files = file_diffs(diff, SHORT_CONTEXT_LINES)
     if len(files) == 1:
         return files[0].rows
@@ -47,7 +48,7 @@ def change(diff: list[Json], workdir: str) -> list[Row]:
 
 
 def outcome(tool: Json, workdir: str) -> tuple[list[Row], bool]:
-    """What to show below the line of a finished tool, and whether its end matters as much as its beginning."""
+    """Rows below the line of a finished tool, and whether the last rows matter as much as the first."""
     content = _unfenced(str(tool.get("content") or "")).strip("\n")
     if tool.get("outcome") == "denied":
         return [], False
@@ -76,14 +77,14 @@ def _named(one: FileDiff, workdir: str) -> Row:
 
 
 def _command(prompt: Json) -> str:
-    """The whole command that a prompt is about; empty if it is about something else."""
+    """The command that a prompt asks to run; empty if it asks for something else."""
     given, kind = prompt.get("input"), prompt.get("tool_kind") or ""
     command = given.get("command") if isinstance(given, dict) and kind in ("", "execute") else None
     if isinstance(command, list) and all(isinstance(part, str) for part in command):
         command = shlex.join(command)
     if isinstance(command, str) and command.strip():
         return command
-    # gemini gives a command only as the title.
+    # gemini sends a command only as the title.
     return str(prompt["title"]) if kind == "execute" and not given else ""
 
 
@@ -99,7 +100,7 @@ def _run(prompt: Json, command: str, workdir: str) -> list[Row]:
 
 
 def _input(given: Any, style: Style = "plain") -> list[Row]:
-    """What a tool is given: one line for each value, or several for a text that has several."""
+    """A tool's input: one row for each value, or several for a multi-line text."""
     if not given:
         return []
     if not isinstance(given, dict):
@@ -121,6 +122,6 @@ def _text(text: str, style: Style = "plain") -> list[Row]:
 
 
 def _unfenced(text: str) -> str:
-    """Some agents put what a command printed into a block of Markdown, or an error into an element of its own."""
+    """Remove the Markdown fence or XML element that some agents put around output and errors."""
     found = _FENCE.match(text) or _ELEMENT.match(text)
     return found[2] if found else text

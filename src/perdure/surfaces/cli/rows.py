@@ -1,7 +1,7 @@
-"""Rows for a terminal: text with a style and a gutter, wrapped to the width, coloured, and folded when there are many.
+"""Rows for a terminal: text with a style and a gutter, wrapped to the width, coloured, and folded if there are many.
 
-Above: diffs.py and review.py make rows; the chat, `answer`, `show`, `watch` and `send` print them. Below: rich's table
-of character widths. Pure. Without a width (a pipe) nothing is wrapped and tabs stay tabs.
+Above: diffs.py and review.py, which create rows; the chat, `answer`, `show`, `watch` and `send`, which print them.
+Below: rich's table of character widths. Pure. Without a width (a pipe), nothing is wrapped and tabs stay tabs.
 """
 
 import re
@@ -13,9 +13,9 @@ from rich.cells import cell_len, chop_cells
 Style = Literal["plain", "heading", "added", "removed", "dim", "command", "failed"]
 
 CHANGE_LINES = 8
-"""So much of a change is shown after it was made."""
+"""How many lines of a finished change are shown."""
 OUTPUT_FIRST_LINES, OUTPUT_LAST_LINES = 3, 3
-"""So much of what a command printed."""
+"""How many lines of a command's output are shown."""
 TAB_COLUMNS = 4
 MIN_TEXT_COLUMNS = 8
 COLOURS: dict[Style, str] = {
@@ -27,8 +27,7 @@ COLOURS: dict[Style, str] = {
     "command": "1",
     "failed": "31",
 }
-# Characters that can't be seen, that turn the direction of text round or that control a terminal: they could make a
-# command or a change look like another one.
+# Invisible, bidi and control characters. They could make a command or a change look like a different one.
 _UNSEEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e"
     "\u2060-\u206f\u3164\ud800-\udfff\ufeff\uffa0\ufff9-\ufffb\U000e0000-\U000e007f]"
@@ -38,9 +37,8 @@ OTHER_SPACES = re.compile("[\xa0\u1680\u2000-\u200a\u202f\u205f\u3000]")
 
 
 class Row(NamedTuple):
-    """`gutter` is what precedes the text, and is left blank where the text goes on in the next line. With `spaces` tabs
-    and blanks at the end are made visible: they are what the row is about. `words`: a sentence, which is broken between
-    words."""
+    """`gutter` precedes the text, and is blank on continuation lines. With `spaces`, tabs and trailing blanks are made
+    visible. With `words`, the text wraps between words."""
 
     text: str
     style: Style = "plain"
@@ -50,7 +48,7 @@ class Row(NamedTuple):
 
 
 def visible(text: str) -> str:
-    """Text in which every character can be seen; line ends and tabs are kept."""
+    """The text with invisible characters as code points; line ends and tabs stay."""
     return _UNSEEN.sub(_code_point, text)
 
 
@@ -59,7 +57,7 @@ def _code_point(found: re.Match[str]) -> str:
 
 
 def lay_out(rows: Sequence[Row], columns: int | None, *, colour: bool) -> list[str]:
-    """Lines to print, each at most `columns` - 1 wide, so that no terminal wraps them itself."""
+    """Lines to print, each at most `columns` - 1 wide, so the terminal does not wrap them."""
     return [line for row in rows for line in _lines(row, columns, colour)]
 
 
@@ -72,7 +70,7 @@ def fold_end(lines: Sequence[str], room: int, hint: str = "") -> list[str]:
 
 
 def fold_middle(lines: Sequence[str], first: int, last: int, hint: str = "") -> list[str]:
-    """The first and the last lines, and how many there are between them."""
+    """The first and last lines, and how many were left out between them."""
     left_out = len(lines) - first - last
     if left_out < 2:
         return list(lines)
@@ -96,7 +94,7 @@ def _painted(text: str, style: Style, colour: bool) -> str:
 
 
 def _expanded(text: str, spaces: bool) -> str:
-    """Tabs as blanks up to the next stop, counted from where the text begins."""
+    """Expand tabs to the next tab stop, counted from the start of the text."""
     if spaces:
         bare = text.rstrip(" ")
         text = OTHER_SPACES.sub(_code_point, bare) + "·" * (len(text) - len(bare))
@@ -115,7 +113,7 @@ def _expanded(text: str, spaces: bool) -> str:
 def _wrapped(text: str, width: int) -> list[str]:
     parts = chop_cells(text, width)
     shown = sum(map(len, parts))
-    # What has no width of its own is left out otherwise.
+    # chop_cells drops trailing characters without a width.
     return [*parts, text[shown:]] if shown < len(text) or not parts else parts
 
 

@@ -1,7 +1,7 @@
-"""`perdure run`: one prompt to an agent, its answer to stdout, and the session is closed.
+"""`perdure run`: sends one prompt to an agent, prints the answer and ends the session.
 
-Above: people and scripts. Below: the client, and the follower of messages.py. Nobody is there to be asked: what the
-agent may do beyond its own rules is said beforehand, with --allow.
+Above: people and scripts. Below: the client, and follow_turn of messages.py. No person answers permission requests
+during a run: grant permissions beyond the agent's own rules up front, with --allow.
 """
 
 import sys
@@ -25,17 +25,19 @@ from perdure.surfaces.client import Client, new_message_id
 
 @click.command()
 @click.argument("words", nargs=-1, metavar="[TEXT...]")
-@click.option("--agent", help="The agent that takes it.")
+@click.option("--agent", help="Agent to use.")
 @placing
-@click.option("--model", help="The agent's model.")
-@click.option("--mode", help="The agent's mode.")
-@click.option("--parent", metavar="SESSION", help="The session that starts it, below which it is shown.")
-@click.option("--timeout", "timeout_s", type=click.FloatRange(0), metavar="SECONDS", help="Stop it after this long.")
+@click.option("--model", help="Model to use.")
+@click.option("--mode", help="Mode to use.")
+@click.option("--parent", metavar="SESSION", help="Parent session, below which the run is listed.")
+@click.option(
+    "--timeout", "timeout_s", type=click.FloatRange(0), metavar="SECONDS", help="Stop the run after this time."
+)
 @click.option(
     "--allow",
     multiple=True,
     metavar="TOOL[:PATTERN]",
-    help="Let the agent use this tool; what is not allowed is denied.",
+    help="Allow a tool; requests for any other tool are denied. Repeatable.",
 )
 @click.option(
     "--fresh",
@@ -45,23 +47,23 @@ from perdure.surfaces.client import Client, new_message_id
     help="No effect: a run always starts without context.",
 )
 @when_full_option
-@click.option("--message-id", help="The same id again is the same run, and is done once.")
+@click.option("--message-id", help="Idempotency key: the same id never runs twice.")
 @reaching
 def run_command(
     reach: Reach, words: tuple[str, ...], allow: tuple[str, ...], wish: Wish, parent: str | None, **given: Any
 ) -> int | None:
-    """Run one prompt to its end, and write the answer.
+    """Run one prompt and print the answer.
 
-    It works in the current directory if the server is on this machine. Without TEXT, or with `-`, stdin is the prompt.
-    The session is closed afterwards, and its history stays. With --json the run is written as one JSON document. The
-    exit code is 1 if it did not end well.
+    The agent works in the current directory if the server is on this machine. Without TEXT, or with `-`, reads the
+    prompt from stdin. The session ends afterwards; its history stays. With --json, prints the run as one JSON object.
+    Exits 1 unless the run succeeds.
     """
     fields = {key: value for key, value in given.items() if value is not None}
     if allow:
         fields["permissions"] = [_rule(each) for each in allow]
     text = _text(words)
     with reach.client() as client:
-        # Whether there is a server is said at once; one that goes away later is waited for.
+        # Fail immediately if there is no server; wait for one that goes away later.
         client.health()
         fields |= {"parent": find_session(client, parent)} if parent else {}
         place = choose(reach, client, wish)
@@ -76,7 +78,7 @@ def run_command(
 
 
 def _wait(client: Client, text: str, fields: dict[str, Any], begun: dict[str, Any]) -> int:
-    """The same message is the same run, so this waits for the one that was begun."""
+    """Wait for the run. Sending the same message id again returns the same run."""
     try:
         say_what_it_waits_for(begun)
         run = client.run(text, **fields)
@@ -93,12 +95,12 @@ def _text(words: tuple[str, ...]) -> str:
     text = " ".join(words)
     if text in ("", "-"):
         if not words and sys.stdin.isatty():
-            raise click.UsageError("Give a text, or write it to stdin.")
+            raise click.UsageError("Give a prompt as TEXT or on stdin.")
         text = sys.stdin.buffer.read().decode("utf-8", "replace")
-    # Bytes that are not UTF-8 can't be sent; they are shown as such instead of ending the command.
+    # Replace bytes that are not UTF-8 with marks instead of failing.
     text = text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
     if not text.strip():
-        raise click.UsageError("Give a text, or write it to stdin.")
+        raise click.UsageError("Give a prompt as TEXT or on stdin.")
     return text
 
 

@@ -1,7 +1,7 @@
-"""The terminal of a chat: a tail that changes, what waits, a status line, an input that is always there, completions.
+"""The chat's terminal: unfinished text (the tail), queued messages, status line, input and completions.
 
-Above: chat puts text on it and gets lines from it. Below: prompt_toolkit. Finished text is printed above into the
-terminal's own scrollback; the screen only owns its last lines. It deliberately knows nothing of sessions.
+Above: conversation.py, which shows text and receives lines. Below: prompt_toolkit. Finished text goes into the
+terminal's own scrollback; the screen owns only the last lines. It deliberately knows nothing about sessions.
 """
 
 import os
@@ -26,7 +26,7 @@ from prompt_toolkit.output import ColorDepth
 from prompt_toolkit.output.vt100 import Vt100_Output
 
 INPUT_LINES = 10
-# Lines of the terminal that the tail leaves to the input and the status.
+# Terminal lines reserved for the input and the status line.
 RESERVED_LINES = 6
 COMPLETION_COLUMNS = 22
 COMPLETION_LINES = 8
@@ -34,9 +34,9 @@ ESCAPE_WAIT_S = 0.2
 
 
 class Screen:
-    """`on_line` gets what was entered, `on_interrupt` whether it was Ctrl-C or only Esc, `on_expand` is
-    Ctrl-O, `on_clipboard` Ctrl-V. `on_paste` says what the input shows for a paste, `kept` what the history keeps of a
-    line. `waiting` are the lines below the tail."""
+    """`on_line` gets the entered line; `on_interrupt` gets True for Ctrl-C and False for Esc; `on_expand` is Ctrl-O and
+    `on_clipboard` Ctrl-V. `on_paste` returns what the input shows for a paste, and `kept` what the history stores for a
+    line. `waiting` returns the lines below the tail."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class Screen:
         )
         self.buffer.on_completions_changed += self._choose_first
         self._is_tab_pending = False
-        """Tab was pressed, and nothing was found yet."""
+        """Tab was pressed, and no completion has arrived yet."""
         waiting_window = Window(
             FormattedTextControl(lambda: [("class:waiting italic", "\n".join(waiting()))]), dont_extend_height=True
         )
@@ -119,7 +119,7 @@ class Screen:
         self.buffer.cursor_position = len(text)
 
     def give_back(self, text: str) -> None:
-        """Put text into the draft, before what is written there already; also while the draft is put aside."""
+        """Insert text before the draft, even while the draft is stashed."""
         before = self._stashed if self._stashed is not None else self.draft
         joined = f"{text}\n{before}" if before.strip() else text
         if self._stashed is not None:
@@ -131,7 +131,7 @@ class Screen:
         self.buffer.insert_text(text)
 
     def stash_draft(self) -> None:
-        """Put what is being written aside, for an answer that is wanted first."""
+        """Put the draft aside while a prompt needs an answer."""
         if self._stashed is None:
             self._stashed, self.draft = self.draft, ""
 
@@ -142,8 +142,8 @@ class Screen:
     def show(self, text: str) -> None:
         """Print finished text above.
 
-        Not by `run_in_terminal`: that leaves raw mode for a moment, and what is typed in it is echoed, loses its
-        Enter, or becomes a signal.
+        Not with `run_in_terminal`, which leaves raw mode for a moment: keys typed then would be echoed, lose their
+        Enter, or become a signal.
         """
         if not text:
             return
@@ -161,7 +161,7 @@ class Screen:
             self.app.exit()
 
     def fail(self, error: BaseException) -> None:
-        """A bug must be seen, not leave a chat that no longer answers."""
+        """End the chat with this error. Otherwise a bug would leave a chat that hangs."""
         if self.app.is_running and not self.app.is_done:
             self.app.exit(exception=error)
 
@@ -171,7 +171,7 @@ class Screen:
         return ANSI("\n".join(lines[-room:])) if any(lines) else ""
 
     def _completions(self) -> StyleAndTextTuples:
-        """A few of them around the one that is chosen, and how many more there are."""
+        """Some completions around the selected one, and how many more there are."""
         state = self.buffer.complete_state
         found, chosen = (state.completions, state.complete_index) if state else ([], None)
         first = max(0, min((chosen or 0) - COMPLETION_LINES // 2, len(found) - COMPLETION_LINES))
@@ -181,7 +181,7 @@ class Screen:
             text = f"  {one.display_text:<{COMPLETION_COLUMNS}} {about}" if about else f"  {one.display_text}"
             lines += [("reverse" if number == chosen else "", text[: self.columns - 1]), ("", "\n")]
         more = len(found) - COMPLETION_LINES
-        return [*lines, ("", f"  {more} more: type on, or press Down")] if more > 0 else lines[:-1]
+        return [*lines, ("", f"  {more} more: keep typing, or press Down")] if more > 0 else lines[:-1]
 
     def _forget_tab(self, _: Buffer) -> None:
         self._is_tab_pending = False
@@ -195,7 +195,7 @@ class Screen:
 
     def _enter(self) -> None:
         text = self.buffer.text
-        # A history of marks would be of no use: they mean nothing in the next chat.
+        # Store pasted text instead of its placeholder, which means nothing in another chat.
         if text.strip():
             self.buffer.history.append_string(self._kept(text))
         self.buffer.reset()
@@ -230,7 +230,7 @@ class Screen:
                 self.buffer.complete_next()
             else:
                 self._is_tab_pending = True
-                # Nothing happens if a search that began while typing still runs: then that one counts.
+                # Does nothing if a search that started while typing is still running; its result is used then.
                 self.buffer.start_completion(select_first=True)
 
         @keys.add(Keys.BracketedPaste)
@@ -254,7 +254,7 @@ class Screen:
 
 
 def _output() -> Vt100_Output:
-    """Asks the terminal for nothing: a question that is answered late ends up in the input."""
+    """Never queries the terminal: a late reply would end up in the input."""
     output = Vt100_Output.from_pty(sys.stdout, term=os.environ.get("TERM"))
     output.enable_cpr = False
     return output

@@ -1,4 +1,7 @@
-"""`perdure serve`: options and environment, then server.py does the rest."""
+"""`perdure serve`: options and environment variables; server.py runs the server.
+
+Above: people and service managers. Below: server.py, and background.py for --background and --stop.
+"""
 
 from pathlib import Path
 
@@ -11,43 +14,51 @@ from perdure.surfaces.cli.reach import Failure, Reach
 
 
 @click.command()
-@click.option("--host", envvar="PERDURE_HOST", default="127.0.0.1", show_default=True, help="The address to listen on.")
+@click.option("--host", envvar="PERDURE_HOST", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option(
     "--port",
     envvar="PERDURE_PORT",
     type=click.IntRange(0, 65535),
     default=DEFAULT_PORT,
     show_default=True,
-    help="0 picks a free one.",
+    help="Port to listen on; 0 picks a free port.",
 )
-@click.option("--data", metavar="DIR", help="Where everything is kept.")
+@click.option("--data", metavar="DIR", help="Data directory.")
 @click.option(
     "--database",
     envvar="PERDURE_DATABASE",
     metavar="URL",
-    help="A PostgreSQL database, for several nodes, instead of the built-in one.",
+    help="PostgreSQL database to use instead of SQLite; needed for several nodes.",
 )
 @click.option(
-    "--config", envvar="PERDURE_CONFIG", metavar="FILE", help="By default perdure.toml in the data directory."
+    "--config",
+    envvar="PERDURE_CONFIG",
+    metavar="FILE",
+    help="Configuration file. Defaults to perdure.toml in the data directory.",
 )
 @click.option(
     "--token-file",
     envvar="PERDURE_TOKEN_FILE",
     metavar="FILE",
-    help="A file with the token, which only you may read, so that it is on no command line.",
+    help="File that contains the token. Only its owner may have access to it.",
 )
 @click.option(
-    "--behind-proxy", envvar="PERDURE_BEHIND_PROXY", is_flag=True, help="A reverse proxy with TLS is in front."
+    "--behind-proxy",
+    envvar="PERDURE_BEHIND_PROXY",
+    is_flag=True,
+    help="The server runs behind a reverse proxy with TLS.",
 )
 @click.option(
     "--insecure-http",
     envvar="PERDURE_INSECURE_HTTP",
     is_flag=True,
-    help="Serve plain HTTP to other machines, on a network that you trust.",
+    help="Serve plain HTTP to other machines. Only for networks that you trust.",
 )
-@click.option("--background", is_flag=True, help="Start it in the background, if none runs yet, and return.")
-@click.option("--stop", is_flag=True, help="Stop the server that runs on the data directory, and start none.")
-@click.option("--stop-agents", is_flag=True, help="When the server is stopped, end running turns too.")
+@click.option(
+    "--background", is_flag=True, help="Start the server in the background, unless one is running, and return."
+)
+@click.option("--stop", is_flag=True, help="Stop the server of this data directory.")
+@click.option("--stop-agents", is_flag=True, help="End running turns when this server stops.")
 @click.pass_context
 def serve_command(
     ctx: click.Context,
@@ -65,8 +76,8 @@ def serve_command(
 ) -> int:
     """Start the server.
 
-    It runs until SIGTERM or Ctrl-C. Running turns outlive it, unless --stop-agents is given: the next server continues
-    them. --background starts it as `perdure chat` does, with its settings from perdure.toml and the environment.
+    Runs until SIGTERM or Ctrl-C. Running turns survive, unless you give --stop-agents; the next server continues them.
+    --background takes its settings only from perdure.toml and environment variables.
     """
     outer = ctx.find_root().obj or {}
     if stop or background:
@@ -98,8 +109,8 @@ def serve_command(
 
 
 def _check_alone(ctx: click.Context, option: str) -> None:
-    """Neither changes what a server does: that is for its settings to say."""
+    """--stop and --background accept no server options: a background server takes its settings from perdure.toml."""
     for parameter in ctx.command.params:
         name = str(parameter.name)
         if name not in (option[2:], "data") and ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE:
-            raise click.UsageError(f"{option} goes only with --data; leave out {parameter.opts[0]}.")
+            raise click.UsageError(f"{option} can only be combined with --data; leave out {parameter.opts[0]}.")

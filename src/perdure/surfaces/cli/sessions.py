@@ -1,4 +1,4 @@
-"""`perdure sessions`, `show`, `abort` and `stop`: finding sessions, looking at them, ending them."""
+"""`perdure sessions`, `show`, `abort` and `stop`: list, show, interrupt and end sessions."""
 
 import os
 import shutil
@@ -7,12 +7,13 @@ from typing import Any
 
 import click
 
-from perdure.surfaces.cli.output import GAP_COLUMNS, age, condition, duration, one_line, print_json, print_table, safe
+from perdure.surfaces.cli.output import GAP_COLUMNS, age, condition, duration, print_json, print_table
 from perdure.surfaces.cli.plans import timer_words
 from perdure.surfaces.cli.prompts import print_prompt
 from perdure.surfaces.cli.reach import Reach, find_session, reaching, sentence_of
 from perdure.surfaces.cli.terms import to_copy
 from perdure.surfaces.client import Client, Problem
+from perdure.surfaces.short_text import one_line, safe
 
 Json = dict[str, Any]
 TITLE_CHARS = 48
@@ -26,21 +27,23 @@ SHOWN_FIELDS = ("agent", "project", "workdir", "model", "mode", "native_session_
 
 
 @click.command()
-@click.option("--agent", help="Only of this agent.")
-@click.option("--project", help="Only of this project.")
-@click.option("--workdir", metavar="DIR", help="Only in this directory; `.` is the current one.")
-@click.option("--state", type=click.Choice(STATES), help="Only in this state.")
-@click.option("--status", type=click.Choice(STATUSES), help="Only with this status.")
-@click.option("--label", help="Only with this label.")
-@click.option("--archived", is_flag=True, help="Only archived ones.")
-@click.option("-a", "--all", "everything", is_flag=True, help="Archived ones too.")
-@click.option("-q", "--query", "q", help="Only with these words in the title or the transcript.")
-@click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="At most this many.")
+@click.option("--agent", help="Only sessions of this agent.")
+@click.option("--project", help="Only sessions of this project.")
+@click.option("--workdir", metavar="DIR", help="Only sessions in this directory; `.` is the current one.")
+@click.option("--state", type=click.Choice(STATES), help="Only sessions in this state.")
+@click.option("--status", type=click.Choice(STATUSES), help="Only sessions with this status.")
+@click.option("--label", help="Only sessions with this label.")
+@click.option("--archived", is_flag=True, help="Only archived sessions.")
+@click.option("-a", "--all", "everything", is_flag=True, help="Include archived sessions.")
+@click.option("-q", "--query", "q", help="Only sessions with these words in the title or transcript.")
+@click.option(
+    "--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="Maximum number of sessions."
+)
 @reaching
 def sessions_command(reach: Reach, limit: int, archived: bool, everything: bool, **filters: str | None) -> None:
-    """List sessions, the most recently active first.
+    """List sessions, most recently active first.
 
-    Archived sessions are left out unless --archived or --all is given.
+    Archived sessions are hidden unless you give --archived or --all.
     """
     if archived and everything:
         raise click.UsageError("Give --archived or --all, not both.")
@@ -57,13 +60,13 @@ def list_sessions(reach: Reach, limit: int, **filters: str | None) -> None:
         print_json(page)
         return
     columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-    print_table(*session_table(page["sessions"], columns), "There is no such session. Begin one with `perdure chat`.")
+    print_table(*session_table(page["sessions"], columns), "No sessions found. Start one with `perdure chat`.")
     if page.get("next_cursor"):
-        click.echo(f"There are more than {limit}; --limit shows more.", err=True)
+        click.echo(f"There are more than {limit} sessions; use --limit to see more.", err=True)
 
 
 def session_table(sessions: list[Json], columns: int | None) -> tuple[list[str], list[list[str]]]:
-    """All there is to list, for pipes; for a terminal of so many columns, with room for the title."""
+    """Headings and rows. For a pipe (no `columns`) in full; for a terminal shortened, to leave room for the title."""
     ids = [str(entry["id"]) for entry in sessions]
     if columns is not None:
         ids = short_ids(ids)
@@ -84,7 +87,7 @@ def session_table(sessions: list[Json], columns: int | None) -> tuple[list[str],
     room = TITLE_CHARS if columns is None else _room(headings, rows, columns)
     longest = max(len(row[-1]) for row in [headings, *rows])
     if columns is not None and room < min(longest, TITLE_CHARS):
-        # What a title needs most is taken from what says least.
+        # Make room for the title: shorten the less useful columns.
         headings = [heading for heading in headings if heading != "turns"]
         rows = [
             [
@@ -101,7 +104,7 @@ def session_table(sessions: list[Json], columns: int | None) -> tuple[list[str],
 
 
 def short_ids(ids: list[str]) -> list[str]:
-    """A beginning of each id that names it among these, and that commands take for it."""
+    """A prefix of each id that is unique in this list. Commands accept it."""
     length = SHORT_ID_CHARS
     while len({each[:length] for each in ids}) < len(set(ids)):
         length += 1
@@ -109,23 +112,23 @@ def short_ids(ids: list[str]) -> list[str]:
 
 
 def _room(headings: list[str], rows: list[list[str]], columns: int) -> int:
-    """How many columns the others leave for the last one."""
+    """How many columns are left for the last one."""
     taken = sum(max(len(row[number]) for row in [headings, *rows]) for number in range(len(headings) - 1))
     return columns - taken - GAP_COLUMNS * (len(headings) - 1)
 
 
 @click.command()
 @click.argument("session")
-@click.option("--markdown", is_flag=True, help="The whole transcript as markdown.")
-@click.option("--rewound", is_flag=True, help="The turns that are no longer part of the conversation.")
-@click.option("--full", is_flag=True, help="Show all of a change or a command that waits for an answer.")
-@click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="At most this many turns.")
+@click.option("--markdown", is_flag=True, help="Print the whole transcript as Markdown.")
+@click.option("--rewound", is_flag=True, help="Show the rewound turns instead.")
+@click.option("--full", is_flag=True, help="Don't shorten changes and commands in open prompts.")
+@click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="Maximum number of turns.")
 @reaching
 def show_command(reach: Reach, session: str, markdown: bool, rewound: bool, full: bool, limit: int) -> None:
-    """Show one session: its state, why it is in it, and its newest turns.
+    """Show one session: its state and the reason for it, its newest turns and open prompts.
 
-    SESSION is an id, a unique beginning of one, or `last`. With --rewound, the turns that were dropped are shown
-    instead; with --json as well, that is the transcript of all turns, each marked.
+    SESSION is an id, a unique prefix of one, or `last`. --rewound --json prints the transcript of all turns, in which
+    `rewound` marks those that were removed from the conversation.
     """
     if markdown and rewound:
         raise click.UsageError("Give --markdown or --rewound, not both.")
@@ -167,34 +170,34 @@ def _show(shown: Json, why: Json, prompts: list[Json], full: bool) -> None:
             turn["stop_reason"] or ("waiting" if turn["context"] is None else "running"),
             duration(turn["duration_ms"]) if turn["stop_reason"] else "",
             turn["context"] or "",
-            _told(turn),
+            _earlier_turns(turn),
             one_line(turn["context_reason"] or "", 60),
         ]
         for turn in shown.get("turns", [])
     ]
-    print_table(["turn", "agent", "end", "time", "context", "told", "reason"], rows, "No turn yet.")
+    print_table(["turn", "agent", "end", "time", "context", "earlier turns", "reason"], rows, "No turns yet.")
     if shown.get("next_cursor"):
-        click.echo(f"There are more than {len(rows)} turns; --limit shows more.", err=True)
+        click.echo(f"There are more than {len(rows)} turns; use --limit to see more.", err=True)
     for prompt in prompts:
         click.echo("")
         print_prompt(prompt, shown["workdir"], full=full)
         click.echo("  " + to_copy(f"answer {shown['id']} {prompt['prompt_id']}"))
 
 
-def _told(turn: Json) -> str:
-    """What the agent was told besides the message, where that is neither nothing nor everything."""
-    counts = (("catch_up", "missed"), ("digested", "in short"), ("left_out", "left out"))
+def _earlier_turns(turn: Json) -> str:
+    """How many earlier turns were sent with the message, and how many of a replay were shortened or omitted."""
+    counts = (("catch_up", "sent"), ("digested", "shortened"), ("left_out", "omitted"))
     return ", ".join(f"{turn[name]} {what}" for name, what in counts if turn.get(name))
 
 
 def show_rewound(transcript: Json, as_json: bool) -> None:
-    """What was asked and answered in the turns that are no longer visible."""
+    """Print the messages and answers of rewound turns."""
     if as_json:
         print_json(transcript)
         return
     gone = [turn for turn in transcript["turns"] if turn["rewound"]]
     if not gone:
-        click.echo("All turns are part of the conversation.", err=True)
+        click.echo("No turns were rewound.", err=True)
     for turn in gone:
         click.echo(f"Turn {turn['turn']}, {turn['agent']}, {turn['started_at']}")
         message = turn["message"] or {}
@@ -207,24 +210,30 @@ def show_rewound(transcript: Json, as_json: bool) -> None:
 @click.argument("session")
 @reaching
 def abort_command(reach: Reach, session: str) -> None:
-    """Interrupt the running turn; the session stays usable."""
+    """Interrupt the running turn. The session stays open.
+
+    SESSION is an id, a unique prefix of one, or `last`.
+    """
     with reach.client() as client:
         answer = client.abort(find_session(client, session))
     if reach.as_json:
         print_json(answer)
     else:
         begun = answer["state"] != "idle"
-        click.echo("Interrupting the turn. What was said so far is kept." if begun else "Cancelled before it began.")
+        click.echo("Interrupting the turn. Its output so far is saved." if begun else "Cancelled before it started.")
 
 
 @click.command()
 @click.argument("session", required=False)
-@click.option("--all", "everything", is_flag=True, help="Every session that has not ended.")
+@click.option("--all", "everything", is_flag=True, help="End every session that has not ended yet.")
 @reaching
 def stop_command(reach: Reach, session: str | None, everything: bool) -> int | None:
-    """End a session, or all. Its history stays."""
+    """End a session, or all sessions. Their history stays.
+
+    SESSION is an id, a unique prefix of one, or `last`.
+    """
     if everything == (session is not None):
-        raise click.UsageError("Give a session, or --all.")
+        raise click.UsageError("Give a SESSION or --all.")
     with reach.client() as client:
         if not everything:
             assert session is not None
@@ -238,7 +247,7 @@ def stop_command(reach: Reach, session: str | None, everything: bool) -> int | N
 
 
 def _stop_all(client: Client, as_json: bool) -> int:
-    # Listed before the first is ended: ending changes the order that the pages follow.
+    # List all sessions before ending the first: ending one changes the order of the pages.
     running = [entry["id"] for entry in list(client.all_sessions(status="running"))]
     stopped: list[Json] = []
     failed = 0

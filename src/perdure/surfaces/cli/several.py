@@ -1,7 +1,7 @@
-"""Commands on several sessions at once: which are meant, and one after the other.
+"""Helpers for commands that take several sessions.
 
-Above: label, archive, unarchive and erase. Below: reach.py. All names are looked up before anything is done, so that a
-misspelt one changes nothing. A session that refuses does not keep the others from being done; the exit code is 1 then.
+Above: label, archive, unarchive and erase. Below: reach.py. All ids are resolved first, so a misspelt one changes
+nothing. If the server refuses one session, the others are still processed, and the exit code is 1.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,12 +16,12 @@ Json = dict[str, Any]
 
 
 def find_sessions(client: Client, given: Sequence[str]) -> list[str]:
-    """The ids of the sessions that are meant, each once."""
+    """The resolved session ids, without duplicates."""
     return list(dict.fromkeys(find_session(client, one) for one in given))
 
 
 def each_session(session_ids: Sequence[str], act: Callable[[str], Any]) -> tuple[list[Any], int]:
-    """What `act` returned for each session that did not refuse, and the exit code."""
+    """What `act` returned for each session that succeeded, and the exit code."""
     done: list[Any] = []
     for session_id in session_ids:
         try:

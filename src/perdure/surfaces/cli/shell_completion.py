@@ -1,10 +1,10 @@
-"""Completion in a shell: `perdure completion` prints the script, and names that only the server knows are asked for.
+"""Shell completion: `perdure completion` prints the script; values such as session ids come from the server.
 
-Above: the shell, which runs `perdure` with `_PERDURE_COMPLETE` for each press of the tab key. Below: click, which knows
-commands and options, and the client for sessions, agents, projects and values. A completion never keeps anybody
-waiting: what the server has not said within a second is left out, and no error is shown.
+Above: the shell, which runs `perdure` with `_PERDURE_COMPLETE` each time you press Tab. Below: click for commands and
+options; the client for sessions, agents, projects and values. If the server does not answer within a second, its values
+are left out. Errors are not shown.
 
-Parameters are recognised by their names, so that a command has nothing to do but call its session `session`.
+Parameters are recognised by name: a command gets completion for session ids if its parameter is named `session`.
 """
 
 import os
@@ -16,9 +16,10 @@ import click
 from click.shell_completion import CompletionItem, get_completion_class
 
 from perdure.surfaces.cli import COMPLETE_VARIABLE
-from perdure.surfaces.cli.output import condition, one_line
+from perdure.surfaces.cli.output import condition
 from perdure.surfaces.cli.reach import Reach, find_session
 from perdure.surfaces.client import Client
+from perdure.surfaces.short_text import one_line
 
 PATIENCE_S = 1.0
 SESSIONS_SHOWN = 100
@@ -26,29 +27,32 @@ HELP_CHARS = 60
 SHELLS = ("bash", "zsh", "fish")
 
 Found = Iterable[tuple[str, str]]
-"""Values, and a few words about each."""
+"""Values, each with a short description."""
 
 
 @click.command()
 @click.argument("shell", type=click.Choice(SHELLS), required=False)
 def completion_command(shell: str | None) -> None:
-    """Print the script that lets a shell complete commands.
+    """Print a shell completion script.
 
-    Without SHELL it is that of $SHELL. Load it where your shell starts: `eval "$(perdure completion bash)"` in
-    ~/.bashrc, `eval "$(perdure completion zsh)"` in ~/.zshrc, or `perdure completion fish | source` in
-    ~/.config/fish/config.fish.
+    The default is the shell in $SHELL. To enable completion, add this to your shell's startup file:
+
+    \b
+    bash  ~/.bashrc                   eval "$(perdure completion bash)"
+    zsh   ~/.zshrc                    eval "$(perdure completion zsh)"
+    fish  ~/.config/fish/config.fish  perdure completion fish | source
     """
     from perdure.surfaces.cli import perdure
 
     name = shell or os.path.basename(os.environ.get("SHELL", ""))
     kind = get_completion_class(name) if name in SHELLS else None
     if kind is None:
-        raise click.UsageError(f"Name a shell: {', '.join(SHELLS)}.")
+        raise click.UsageError(f"Give a shell: {', '.join(SHELLS)}.")
     click.echo(kind.source_template % kind(perdure, {}, "perdure", COMPLETE_VARIABLE).source_vars())
 
 
 class Known(click.types.StringParamType):
-    """A text, completed with what the server knows."""
+    """A string, completed with values from the server."""
 
     def __init__(self, look: Callable[[Client, click.Context], Found]) -> None:
         self._look = look
@@ -63,14 +67,14 @@ class Known(click.types.StringParamType):
 
 
 def in_time(look: Callable[[], list[tuple[str, str]]]) -> list[tuple[str, str]]:
-    """What was found within the time that a person waits for a completion; nothing if it failed."""
+    """The values found within PATIENCE_S; none after a timeout or an error."""
     found: list[tuple[str, str]] = []
 
     def run() -> None:
         try:
             found.extend(look())
         except Exception:  # noqa: BLE001
-            # Whatever it is, it must not be written into the line that somebody types.
+            # An error message must not appear in the line that the user is typing.
             return
 
     thread = threading.Thread(target=run, daemon=True)
@@ -80,7 +84,7 @@ def in_time(look: Callable[[], list[tuple[str, str]]]) -> list[tuple[str, str]]:
 
 
 def _client(ctx: click.Context) -> Client:
-    """The server that the words typed so far name."""
+    """A client for the server that the options typed so far select."""
     given: dict[str, Any] = {}
     outer: click.Context | None = ctx
     while outer is not None:
@@ -92,7 +96,7 @@ def _client(ctx: click.Context) -> Client:
 
 
 def _sessions(client: Client, ctx: click.Context) -> Found:
-    yield "last", "the session that was active last"
+    yield "last", "the most recently active session"
     for entry in client.sessions(limit=SESSIONS_SHOWN)["sessions"]:
         yield entry["id"], f"{condition(entry)}: {entry['title'] or 'Untitled'}"
 
@@ -210,7 +214,7 @@ FILES = ("workdir", "path", "attach", "config", "output", "target", "folder", "d
 
 
 def with_completion(name: str, command: click.Command) -> click.Command:
-    """The same command, whose parameters complete what the server knows. Only called while a shell completes."""
+    """Give a command's parameters completion from the server. Called only during completion."""
     for param in command.params:
         assert param.name is not None
         look = BY_COMMAND.get((name, param.name)) or BY_NAME.get(param.name)

@@ -1,14 +1,15 @@
-"""What a chat's status line says of a session: folded from the session's events, and shortened to fit the terminal.
+"""The chat's status line: derived from the session's events, and shortened to fit the terminal.
 
-Above: conversation.py feeds events and draws the line. Below: the wire's events. Pure.
+Above: conversation.py, which feeds events and draws the line. Below: the API's events. Pure.
 """
 
 from collections.abc import Sequence
 from typing import Any
 
 from perdure.surfaces.cli.config_options import current, role
-from perdure.surfaces.cli.output import duration, one_line, safe
+from perdure.surfaces.cli.output import duration
 from perdure.surfaces.cli.terms import as_typed, names_url, to_copy
+from perdure.surfaces.short_text import one_line, safe
 
 Json = dict[str, Any]
 
@@ -30,7 +31,7 @@ SEPARATOR = " · "
 NAME_COLUMNS = 24
 QUEUE_LINES = 3
 RESTART_S = 5.0
-"""A server that does not answer for longer than this is probably not just restarting."""
+"""A server that is unreachable for longer than this is probably not restarting."""
 
 
 class Situation:
@@ -38,12 +39,12 @@ class Situation:
         self.agent = self.workdir = ""
         self.is_ended = False
         self.waits_for = ""
-        """The code of what the accepted message waits for."""
+        """The code of what the accepted message is waiting for."""
         self.model: str | None = None
         self.mode: str | None = None
         self._options: list[Json] | None = None
         self.commands: list[Json] | None = None
-        """The agent's slash commands; None if it has not named any yet."""
+        """The agent's slash commands; None if not reported yet."""
         self.queue: list[Json] = []
         self.context_used: int | None = None
         self.context_size: int | None = None
@@ -68,7 +69,7 @@ class Situation:
         for turn in turns:
             if turn.get("agent") in (None, self.agent):
                 self._use(turn.get("usage") or {})
-            # What a finished turn has cost is in the session's figure.
+            # The session's cost already includes finished turns.
             if turn.get("stop_reason"):
                 self._turn_cost_usd = None
 
@@ -135,7 +136,7 @@ class Situation:
                 one["text"] = data["text"]
 
     def context(self) -> str:
-        """How full the agent's context is: a share if its size is known, else tokens."""
+        """How full the agent's context is: a percentage if its size is known, else tokens."""
         if not self.context_used:
             return ""
         if self.context_size:
@@ -152,12 +153,12 @@ def tokens(count: int) -> str:
 
 
 def status_line(doing: Sequence[str], situation: Situation, columns: int) -> str:
-    """One line that fits. `doing` is what the session does, in ever fewer words. What matters least goes first."""
+    """The longest variant that fits; the least important parts are omitted first. `doing`: see doing_now."""
     model, mode = (one_line(safe(name or ""), NAME_COLUMNS) for name in (situation.model, situation.mode))
     queued = f"{len(situation.queue)} queued" if situation.queue else ""
     context = situation.context()
     labelled = [f"model {model}" if model else "", f"mode {mode}" if mode else ""]
-    # A name that says nothing is left out where there is little room.
+    # Omit the name "default" if there is little room.
     plain = ["" if name == "default" else name for name in (model, mode)]
     short = context.removesuffix(" context").removesuffix(" tokens")
     ways = [
@@ -176,47 +177,46 @@ def status_line(doing: Sequence[str], situation: Situation, columns: int) -> str
 def doing_now(
     situation: Situation, agent: str, session_id: str | None, working_s: float | None, is_asking: bool
 ) -> list[str]:
-    """What the session does, in ever fewer words. `agent` is the one that the next message goes to."""
+    """What the session is doing, from the longest text to the shortest. `agent` gets the next message."""
     name = f" {agent}" if situation.agent in ("", agent) else f" {situation.agent}, next {agent}"
     name = name if agent else ""
     if is_asking:
         return [f"Waiting for you{name}", "Waiting for you"]
     if situation.waits_for:
-        what = "Waiting for a slot" if situation.waits_for == "slots_full" else "Waiting to begin"
-        stop = "Esc takes it back" if situation.queue else "Esc cancels"
+        what = "Waiting for a slot" if situation.waits_for == "slots_full" else "Waiting to start"
+        stop = "Esc unqueues" if situation.queue else "Esc cancels"
         return [f"{what}{name}, {stop}", what]
     if working_s is not None:
         spent = duration(working_s // 1 * 1000).replace(".0", "")
-        stop = "Esc takes it back" if situation.queue else "Esc interrupts"
+        stop = "Esc unqueues" if situation.queue else "Esc interrupts"
         return [f"Working{name} {spent}, {stop}", f"Working {spent}"]
     if situation.is_ended:
-        return ["Ended. /new begins another session", "Ended"]
+        return ["Ended. /new starts another session", "Ended"]
     return [f"Idle{name}", "Idle"] if session_id else [f"New session{name}", f"New{name}"]
 
 
 def lost_line(lost_s: float, columns: int) -> str:
-    """What is shown while the server does not answer. A server that restarts is back soon; of one that does not, the
-    chat says how to start it."""
-    ways = ["Reconnecting ... your draft is kept."]
+    """The status line while the server is unreachable. After RESTART_S it also shows how to start a server."""
+    ways = ["Reconnecting ... your draft is safe."]
     if lost_s >= RESTART_S:
         start = "" if names_url() else as_typed(" Start one in another terminal: perdure serve")
-        ways = [f"Reconnecting ... your draft is kept. No server answers.{start}", f"Reconnecting ...{start}", *ways]
+        ways = [f"Reconnecting ... your draft is safe. No server responds.{start}", f"Reconnecting ...{start}", *ways]
     return next((way for way in ways if len(way) < columns), ways[-1][: max(0, columns - 1)])
 
 
 def farewell(session_id: str | None, is_working: bool, queued: int, *, is_waiting: bool = False) -> str:
-    """What is left to know when the chat is left, and how to come back."""
+    """What the user should know when leaving the chat, and how to return."""
     if session_id is None:
         return ""
-    waits = f" {queued} queued message{'s are' if queued > 1 else ' is'} sent after this turn." if queued else ""
+    waits = f" {queued} queued message{'s' if queued > 1 else ''} will be sent after this turn." if queued else ""
     goes_on = f"The agent continues.{waits}\n" if is_working else ""
     if is_waiting:
-        goes_on = f"The message stays accepted: its turn begins when a slot is free.{waits}\n"
+        goes_on = f"The message is still waiting; its turn starts when a slot is free.{waits}\n"
     return f"{goes_on}To come back: {to_copy(f'chat {session_id}')}\n"
 
 
 def queue_lines(queue: Sequence[Json], sending: Sequence[str], columns: int) -> list[str]:
-    """The messages that wait, one line each: what is shown below the stream."""
+    """Queued messages and messages being sent, one line each, shown below the stream."""
     shown = [f"Queued: {safe(one['text'])}" for one in queue] + [f"Sending: {safe(text)}" for text in sending]
     lines = [one_line(text, max(20, columns - 1)) for text in shown[:QUEUE_LINES]]
     return [*lines, f"... and {len(shown) - QUEUE_LINES} more"] if len(shown) > QUEUE_LINES else lines

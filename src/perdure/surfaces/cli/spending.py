@@ -1,6 +1,6 @@
-"""`perdure usage`: what turns have cost, as a table.
+"""`perdure usage`: tokens, cost and time of turns, as a table.
 
-Above: people and scripts. Below: the client; the server sums up.
+Above: people and scripts. Below: the client; the server computes the sums.
 """
 
 from collections.abc import Callable
@@ -8,15 +8,16 @@ from typing import Any
 
 import click
 
-from perdure.surfaces.cli.output import duration, one_line, print_json, print_table, size
+from perdure.surfaces.cli.output import duration, print_json, print_table, size
 from perdure.surfaces.cli.reach import Reach, find_session, reaching
+from perdure.surfaces.short_text import one_line
 
 Json = dict[str, Any]
 
 KEY_CHARS = 40
 NAMELESS = {"project": "(no project)", "model": "(not reported)"}
-# What a group holds, its heading, and how it is written. Agents differ in whether the tokens of a cache are among those
-# that came in, so they are never added up.
+# Field of a group, its heading and its format. Some agents include cached tokens in the input tokens and others don't,
+# so the two are never added up.
 FIGURES: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
     ("turns", "turns", "{:,}".format),
     ("fresh", "fresh", "{:,}".format),
@@ -26,7 +27,7 @@ FIGURES: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
     ("output_tokens", "tokens out", "{:,}".format),
     ("cost_usd", "cost USD", "{:.4f}".format),
     ("input_bytes", "sent", size),
-    ("saved_bytes", "spared", size),
+    ("saved_bytes", "context reused", size),
     ("duration_ms", "time", duration),
 )
 
@@ -38,7 +39,7 @@ FIGURES: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
     default="day",
     show_default=True,
     metavar="KEY[,KEY]",
-    help="day, agent, project, session or model, or two of them.",
+    help="Group by day, agent, project, session or model, or by two of them.",
 )
 @click.option("--since", metavar="TIME", help="Only turns since this day (2026-01-31) or time (2026-01-31T12:00:00Z).")
 @click.option("--until", metavar="TIME", help="Only turns before this day or time.")
@@ -47,10 +48,10 @@ FIGURES: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
 @click.option("--session", help="Only turns of this session.")
 @reaching
 def usage_command(reach: Reach, group_by: str, session: str | None, **filters: str | None) -> None:
-    """Show what turns have cost: tokens, money and time, as the agents report them.
+    """Show what turns have used: tokens, cost and time, as the agents report them.
 
-    `fresh` counts the turns for which the conversation was replayed, `sent` is what agents were given, `spared` what
-    they held already and did not get again.
+    `fresh` counts turns in a new native session (a first turn or a replay). `sent` is the size of the input.
+    `context reused` is the context that agents already held, so it was not sent again.
     """
     with reach.client() as client:
         named = {**filters, "session": find_session(client, session) if session else None}
@@ -58,11 +59,11 @@ def usage_command(reach: Reach, group_by: str, session: str | None, **filters: s
     if reach.as_json:
         print_json(usage)
         return
-    print_table(*usage_table(usage), "There is no such turn.", figures_from=len(usage["group_by"]))
+    print_table(*usage_table(usage), "No turns found.", figures_from=len(usage["group_by"]))
 
 
 def usage_table(usage: Json) -> tuple[list[str], list[list[str]]]:
-    """Headings and rows, the last of which is the sum. A figure that is zero in all of them has no column."""
+    """Headings and rows; the last row is the total. A column whose total is zero is left out."""
     if not usage["usage"]:
         return [], []
     keys: list[str] = usage["group_by"]

@@ -1,7 +1,7 @@
-"""The command line's own words: how a command is typed here, and what its options are called.
+"""Names for error messages: how the user types a command, and what its options are called.
 
-Above: reach.py, for every error; commands that suggest another one. Below: the running command's parameters. What an
-option is called is asked of the command itself, so that a sentence never names one that it does not have.
+Above: reach.py, for every error; commands that suggest another command. Below: the running command's parameters. Option
+names come from the running command, so a message never names an option that the command does not have.
 """
 
 import re
@@ -28,31 +28,31 @@ OPTIONS = {
     "when_busy": "--queue or --interrupt",
     "workdir": "--workdir",
 }
-"""Fields of the API whose options are not called the same."""
+"""API fields whose option has a different name."""
 
 UNAUTHORIZED = (
-    "The server asks for its token. Give it with --token, or in PERDURE_TOKEN; on the server's machine it is in the "
-    "file `token` of the data directory."
+    "The server needs its token. Set --token or PERDURE_TOKEN. On the server's machine, the token is in the file "
+    "`token` in the data directory."
 )
-NOT_OURS = "What answers there is not a Perdure server. Check --url, and what is between here and the server."
-RUNNING, ACCEPTED = "A turn is running.", "A message waits to begin."
-BUSY = "Wait for its end, or interrupt it with `perdure abort SESSION`."
+NOT_OURS = "The response is not from a Perdure server. Check --url, and any proxy in between."
+RUNNING, ACCEPTED = "A turn is running.", "A message is waiting for a slot."
+BUSY = "Wait until it ends, or interrupt it with `perdure abort SESSION`."
 BUSY_SENDING = (
-    "Send with --queue to wait for its end or with --interrupt to stop it, or end it with `perdure abort SESSION`."
+    "Send with --queue to wait until it ends, or with --interrupt to stop it; or run `perdure abort SESSION`."
 )
 
 _COMMAND = re.compile(r"(?<![\w./-])(?<!run )perdure(?= -{0,2}[a-z])")
 
 
 def as_typed(text: str) -> str:
-    """The text with its commands as they are typed here: `./run perdure ...` in a checkout."""
+    """The text with commands as the user types them: `./run perdure ...` in a checkout."""
     typed = program()
     return text if typed == "perdure" else _COMMAND.sub(lambda _: typed, text)
 
 
 def to_copy(command: str) -> str:
-    """A command that works when it is copied: as it is typed here, and with the options that this command was given to
-    say which server is meant. The token is left out: it must not be in the shell's history."""
+    """A command that works when copied: as the user types it, with the --data and --url given to this command. Omits
+    the token, which must not get into the shell's history."""
     context = click.get_current_context(silent=True)
     given: dict[str, str] = {}
     while context is not None:
@@ -64,7 +64,7 @@ def to_copy(command: str) -> str:
 
 
 def refusal(problem: Problem) -> str:
-    """What the server refused, in this command's own words, and the code to search for."""
+    """The server's error in this command's terms, with the error code to search for."""
     command = _running()
     sends = command is not None and any(parameter.name == "when_busy" for parameter in command.params)
     what = ACCEPTED if problem.facts.get("state") == "accepted" else RUNNING
@@ -77,7 +77,7 @@ def refusal(problem: Problem) -> str:
 
 
 def option_of(field: str) -> str:
-    """What the running command calls a field of the API. In a chat, where a line is no command, it is a plain word."""
+    """The running command's name for an API field. In a chat, which has no options, the plain word."""
     command = _running()
     names = {parameter.name: _name(parameter) for parameter in command.params} if command is not None else {}
     typed = OPTIONS.get(field)
@@ -93,7 +93,7 @@ def _name(parameter: click.Parameter) -> str:
 
 
 def names_url() -> bool:
-    """Whether the person said where the server is."""
+    """Whether the user gave --url."""
     context = click.get_current_context(silent=True)
     if context is None:
         return False

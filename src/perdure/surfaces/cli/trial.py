@@ -1,7 +1,7 @@
-"""Trying an agent out: a real start, a real handshake, and if asked for a real turn, in a session that is then erased.
+"""Testing an agent: a real start, a handshake and optionally a turn, in a session that is erased afterwards.
 
-Above: `perdure agents test`. Below: the client; and where no server knows the agent, one of its own in a temporary
-directory, which ends with the trial. Whatever the agent asks for permission to do is denied.
+Above: `perdure agents test`. Below: the client; and if no running server has the agent, a temporary server, which ends
+with the test. All permission requests are denied.
 """
 
 import os
@@ -19,23 +19,22 @@ from typing import Any
 
 import click
 
-from perdure.surfaces.cli.output import duration, one_line, safe
+from perdure.surfaces.cli.output import duration
 from perdure.surfaces.cli.reach import Failure, read_token
 from perdure.surfaces.client import Address, Client
+from perdure.surfaces.short_text import one_line, safe
 from perdure.surfaces.stream import EventStream
 
 START_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 30.0
 KILL_TIMEOUT_S = 5.0
 SHOWN_NAMES = 8
-PER_TURN = ("claude-resume",)
-"""Drivers that start nothing before there is a message."""
 
 Json = dict[str, Any]
 
 
 class Trial:
-    """One agent. `result` is what programs are given; what people see is printed as it happens."""
+    """Tests one agent. `result` is the JSON result; progress for people goes to `say`."""
 
     def __init__(self, client: Client, agent: Json, say: Callable[[str], None], timeout_s: float) -> None:
         self._client = client
@@ -54,11 +53,11 @@ class Trial:
         began = time.monotonic()
         session_id = self._client.create_session(agent=name, title=f"Trial of {name}", warm=True)["id"]
         try:
-            if self._agent["driver"] not in PER_TURN:
+            if not _has_process_per_turn(self._agent["driver"]):
                 if not self._opened(session_id, began):
                     return False
             elif text is None:
-                self._say("It starts a process for each turn; give --turn to see one.")
+                self._say("This agent starts a process for each turn; use --turn to test one.")
             if text is not None and not self._turned(session_id, text):
                 return False
             self.result["ok"] = True
@@ -82,16 +81,16 @@ class Trial:
                     return self._failed(_error(event.data))
                 if event.type == "session_end":
                     break
-        return self._failed(f"no session was opened within {self._timeout_s:g} s.")
+        return self._failed(f"the agent did not open a session within {self._timeout_s:g} s.")
 
     def _told(self, session_id: str, took_ms: float) -> bool:
-        """What it said of itself when it opened its session."""
+        """Report what the agent said about itself when it opened the session."""
         known, session = self._client.agent(self._agent["name"]), self._client.session(session_id)
         modes = [mode["id"] for mode in (session["modes"] or {}).get("availableModes", [])]
         models = [model["modelId"] for model in (session["models"] or {}).get("availableModels", [])]
         self.result |= {"handshake_ms": round(took_ms), "version": known["version"], "modes": modes, "models": models}
         self._say(f"session opened in {duration(took_ms)}")
-        for what, found in (("version", [known["version"] or "not told"]), ("modes", modes), ("models", models)):
+        for what, found in (("version", [known["version"] or "not reported"]), ("modes", modes), ("models", models)):
             if found:
                 more = f" and {len(found) - SHOWN_NAMES} more" if len(found) > SHOWN_NAMES else ""
                 self._say(f"  {what}: {', '.join(map(safe, found[:SHOWN_NAMES]))}{more}")
@@ -123,19 +122,19 @@ class Trial:
         for line in safe(said).splitlines():
             self._say(f"  {line}")
         if stop_reason != "end_turn":
-            return self._failed(error or f"the turn ended as {stop_reason}.")
+            return self._failed(error or f"the turn ended with {stop_reason}.")
         self._say(f"turn ended in {duration(took_ms)}")
         return True
 
     def _deny(self, session_id: str, prompt: Json) -> None:
-        self._say(f"  it asks: {one_line(prompt['title'], 80)} (denied)")
+        self._say(f"  denied: {one_line(prompt['title'], 80)}")
         refusing = [option["option_id"] for option in prompt["options"] if option["kind"] == "reject_once"]
         answer: Json = {"option_id": refusing[0]} if refusing else {"cancel": True}
         self._client.answer(session_id, prompt["prompt_id"], answer)
 
     @contextmanager
     def _watched(self, session_id: str, position: int) -> Iterator[EventStream]:
-        """The session's events, as long as there is time."""
+        """The session's events, until the timeout."""
         stream = self._client.events(session_id, position)
         timer = threading.Timer(max(0.0, self._deadline - time.monotonic()), stream.close)
         timer.start()
@@ -146,6 +145,13 @@ class Trial:
             stream.close()
 
 
+def _has_process_per_turn(driver: str) -> bool:
+    """Whether the driver starts no process before the first message. A newer server may have unknown drivers."""
+    from perdure.drivers import DRIVERS
+
+    return driver in DRIVERS and DRIVERS[driver].process_per_turn
+
+
 def _error(event: Json) -> str:
     detail = safe(event.get("detail") or "").strip()
     return safe(event["message"]) + (f"\n{detail}" if detail else "")
@@ -153,7 +159,7 @@ def _error(event: Json) -> str:
 
 @contextmanager
 def own_server(config: str) -> Iterator[Client]:
-    """A server with this configuration, for as long as it is needed."""
+    """A temporary server with this configuration."""
     with tempfile.TemporaryDirectory(prefix="perdure-") as folder:
         data = Path(folder) / "data"
         data.mkdir(mode=0o700)
@@ -178,7 +184,7 @@ def _listening(process: "subprocess.Popen[bytes]", errors: Path) -> str:
     line = process.stdout.readline().decode() if ready else ""
     if "listening on" not in line:
         said = errors.read_text("utf-8", "replace").strip()
-        raise Failure(f"No server could be started for the trial. {said}")
+        raise Failure(f"Could not start a temporary server. {said}")
     return line.split()[-1]
 
 
@@ -187,7 +193,7 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
     try:
         process.wait(STOP_TIMEOUT_S)
     except subprocess.TimeoutExpired:
-        click.echo("perdure: The server of the trial did not end in time.", err=True)
+        click.echo("perdure: The temporary server did not stop in time. Killing it.", err=True)
         process.kill()
         process.wait(KILL_TIMEOUT_S)
     if process.stdout is not None:

@@ -1,6 +1,6 @@
-"""The words for tools, prompts, plans, changes of history and ends: one line where one is enough. Pure.
+"""Texts for tools, prompts, plans, history changes and ends of turns, mostly one line each. Pure.
 
-Above: narration.py, review.py, prompts.py, histories.py, chat. Below: output.py's figures and diffs.py.
+Above: narration.py, review.py, prompts.py, history_commands.py, the chat. Below: output.py, diffs.py and short_text.py.
 """
 
 from datetime import datetime
@@ -8,7 +8,8 @@ from typing import Any
 
 from perdure.core.digest import in_words
 from perdure.surfaces.cli.diffs import counts
-from perdure.surfaces.cli.output import duration, one_line
+from perdure.surfaces.cli.output import duration
+from perdure.surfaces.short_text import one_line
 
 Json = dict[str, Any]
 
@@ -17,11 +18,11 @@ INPUT_CHARS = 600
 STOPS = {
     "cancelled": "Interrupted.",
     "failed": "The turn failed. Send the message again to retry.",
-    "timed_out": "The turn took too long and was stopped.",
-    "max_turns": "The agent reached its limit of steps. Send a message to go on.",
-    "refusal": "The agent refused to go on.",
+    "timed_out": "The turn timed out and was stopped.",
+    "max_turns": "The agent reached its step limit. Send a message to continue.",
+    "refusal": "The agent refused to continue.",
 }
-BEGINS = "The turn begins."
+BEGINS = "The turn has started."
 _DEEDS = {"edit": "Edited ", "execute": "Ran ", "read": "Read "}
 _FAILED_DEEDS = {"edit": "Failed to edit "}
 _PLAN_MARKS = {"completed": "[x]", "in_progress": "[~]"}
@@ -32,8 +33,8 @@ def short(text: str) -> str:
 
 
 def tool(part: Json, workdir: str = "") -> str:
-    """What was done to what, the change it made, and how long it took without waiting for a person; or that it was
-    denied or interrupted."""
+    """What a tool did, the size of its change, and how long it took without the time it waited for a person; or that it
+    was denied or interrupted."""
     who = "Sub-agent: " if part.get("parent_tool_id") else ""
     outcome = part.get("outcome")
     if outcome == "denied":
@@ -52,11 +53,6 @@ def tool(part: Json, workdir: str = "") -> str:
     return "  ".join(pieces)
 
 
-def running_tool(part: Json, workdir: str = "") -> str:
-    title = str(part.get("title") or part["name"])
-    return short(title.replace(workdir.rstrip("/") + "/", "") if workdir.strip("/") else title)
-
-
 def _deed(part: Json, workdir: str) -> str:
     kind = part.get("kind", "")
     verb = _FAILED_DEEDS.get(kind) if part["status"] == "failed" else None
@@ -64,12 +60,12 @@ def _deed(part: Json, workdir: str) -> str:
 
 
 def _subject(part: Json, workdir: str) -> str:
-    """What a tool is about: a file or a command where it names one, or else its title."""
+    """The file or command that a tool works on, or else its title."""
     return _named(part, workdir) or short(str(part.get("title") or part["name"]))
 
 
 def inside(path: str, workdir: str) -> str:
-    """A path as seen from the working directory."""
+    """The path relative to the working directory, if it is inside."""
     return path.removeprefix(workdir.rstrip("/") + "/") if workdir else path
 
 
@@ -97,7 +93,7 @@ def error(data: Json) -> str:
 
 
 def question(entry: Json) -> list[str]:
-    several = " (several, with commas)" if entry.get("multiple") else ""
+    several = " (several answers possible, separated by commas)" if entry.get("multiple") else ""
     lines = [f"Question: {one_line(entry['question'], INPUT_CHARS)}{several}"]
     for number, option in enumerate(entry.get("options", []), 1):
         more = f"  {short(option['description'])}" if option.get("description") else ""
@@ -107,8 +103,8 @@ def question(entry: Json) -> list[str]:
 
 def resolved(by: str, outcome: str, reason: str = "") -> str:
     who = {"person": "", "rule": "by a rule", "agent": "by the agent", "server": ""}.get(by, f"by {by}")
-    words = {"agent_lost": "closed, its agent is gone", "withdrawn": "withdrawn", "discarded": "discarded"}
-    said = f" The reason: {one_line(reason, INPUT_CHARS)}" if reason else ""
+    words = {"agent_lost": "closed because the agent is gone", "withdrawn": "withdrawn", "discarded": "discarded"}
+    said = f" Reason: {one_line(reason, INPUT_CHARS)}" if reason else ""
     return f"{words.get(outcome, outcome).capitalize()} {who}".strip() + "." + said
 
 
@@ -117,17 +113,17 @@ def dropped(turns: list[int]) -> str:
 
 
 def history_changed(data: Json, known: list[int]) -> str:
-    """What was changed, and who hears of it. `known` are the turns from the changed one on, as far as one knows."""
+    """What changed, and which agents get a replay. `known`: the known turns from the changed one on."""
     turn, change = data["turn"], data["change"]
     if change == "retry":
         after = [number for number in known if number > turn]
-        return f"Turn {turn} is tried again." + (f" {dropped(after)}" if after else "")
+        return f"Retrying turn {turn}." + (f" {dropped(after)}" if after else "")
     if change == "edit":
         what = f'The message of turn {turn} is now "{short(data.get("text") or "")}".'
     elif turn in known:
         what = dropped(known)
     else:
-        what = f"Turn {turn} and all after it are no longer part of the conversation."
+        what = f"Turn {turn} and all later turns are no longer part of the conversation."
     bumped = data.get("bumped") or []
     if not bumped:
         return what
@@ -136,20 +132,20 @@ def history_changed(data: Json, known: list[int]) -> str:
 
 
 REASONS = {
-    "fresh_requested": "a fresh start was asked for",
+    "fresh_requested": "a context restart was requested",
     "resume_off": "resuming is turned off",
-    "no_native_session": "it has no session of its own here yet",
-    "native_session_poisoned": "its own session can't be used any more",
-    "no_prior_answer": "it has not answered here yet",
-    "last_turn_not_confirmed": "its last turn broke off, so its own session may lack a part",
-    "history_changed": "what its own session holds was changed since",
-    "scope_changed": "the setting for which turns it gets was changed",
-    "workdir_changed": "the working directory is another one than before",
-    "runtime_changed": "the agent's program is another one than before",
-    "native_session_shared": "it gave the id of its own session out twice, so nobody knows what is in it",
-    "agent_cannot_resume": "its process is gone, and it can't open an earlier session",
+    "no_native_session": "it has no native session yet",
+    "native_session_poisoned": "its native session is no longer usable",
+    "no_prior_answer": "it has not answered in this session yet",
+    "last_turn_not_confirmed": "its last turn was cut off, so its native session may be incomplete",
+    "history_changed": "the history has changed",
+    "scope_changed": "the setting for which turns it gets has changed",
+    "workdir_changed": "the working directory has changed",
+    "runtime_changed": "the agent's program has changed",
+    "native_session_shared": "it reused the id of its native session for another one",
+    "agent_cannot_resume": "its process is gone, and it can't resume its native session",
 }
-"""Why a turn can't go on in the agent's own session."""
+"""Why a turn can't continue in the agent's native session."""
 
 
 def replayed(agent: str, reason: str) -> str:
@@ -163,11 +159,11 @@ def catch_up(agent: str, count: int) -> str:
 def context_fallback(data: Json) -> str:
     if data.get("shorter"):
         reason = short(str(data["reason"]).removeprefix("too_long: "))
-        return f"The conversation was too long for the agent ({reason}). It gets less of it, in the same turn."
-    return f"The agent's own session could not be used, it was given the transcript: {data['reason']}"
+        return f"The conversation was too long for the agent ({reason}). It gets a shorter version in the same turn."
+    return f"The agent could not resume its native session, so it got the transcript: {data['reason']}"
 
 
 def finished(stop_reason: str, *, began: bool = True) -> str:
     if stop_reason == "cancelled" and not began:
-        return "Cancelled before it began."
+        return "Cancelled before it started."
     return STOPS.get(stop_reason, "")

@@ -1,11 +1,15 @@
-"""Who may come in: the token, sign-ins of browsers, and tickets. Nothing here knows of requests but their heads.
+"""Authentication: the token, browser sign-ins, one-time codes and tickets.
 
-Above: the guard asks for every request; handlers make links, sign-ins and tickets. Below: the store, which keeps all
-three, so that what one node gave out is good on every other. The token is compared in constant time. A browser signs in
-with a one-time code, which travels in a URL's fragment (never sent, never logged) and is exchanged for two secrets: a
-cookie, which no script can read, and the page's key, which only pages of this origin can read. Either alone opens
-nothing: a browser sends a host's cookies to all of its ports, and so to whatever else serves there. Of all of them only
-hashes are kept.
+Above: the guard, which checks every request, and logins.py, which issues links and tickets. Below: the store, so that
+what one node issues is valid on every other.
+
+- The token is compared in constant time.
+- A browser signs in with a one-time code in the fragment of a URL, which is never sent or logged. It exchanges the code
+  for two secrets: a cookie, which scripts can't read, and a page key, which only pages of this origin can read. A
+  request needs both, because a browser sends the cookies of a host to all its ports, and so to any other server there.
+- A ticket opens one path once, for downloads and EventSource, which can't send headers.
+
+The store has only hashes of these secrets.
 """
 
 import contextlib
@@ -20,25 +24,25 @@ import msgspec
 
 from perdure.core.clock import stamp
 from perdure.core.errors import UNREADABLE, Refused, StoreError
-from perdure.runtime.verbs.sessions import Store
-from perdure.surfaces.http.head import Head
+from perdure.runtime.verbs.documents import Documents
+from perdure.surfaces.http.request_headers import RequestHeaders
 
-USED = "This sign-in link was used or is too old. Make a new one: perdure login"
+USED = "This sign-in link was already used or has expired. Create a new one: perdure login"
 COOKIE = "perdure_login"
-"""How a cookie's name begins. A browser sends it to every port of a host, so the installation's id follows."""
+"""The prefix of the cookie's name. The installation's id follows: a browser sends cookies to every port of a host."""
 CODE_LIFETIME_S = 600
 CODES_AT_ONCE = 100
 CODES, TICKETS = "code", "ticket"
-"""Kinds of documents. Their keys are hashes: whoever reads the database can't sign in with what is there."""
+"""Kinds of documents. Their keys are hashes, so reading the database is not enough to sign in."""
 VOIDED = ("login_state", "voided")
-"""Changes when everybody is signed out: a sign-in that is under way then is void too."""
+"""Changes when all browsers are signed out, to cancel sign-ins in progress."""
 TICKET_LIFETIME_S = 30
 TICKETS_AT_ONCE = 1_000
 LOGINS_MAX = 1_000
-"""Browsers that are signed in at once. Beyond it the one that signed in first is signed out."""
+"""Signed-in browsers. Beyond this, the oldest sign-in ends."""
 LOGIN_ID_CHARS = 16
 LOGIN = "perdure.login"
-"""Where a request's scope names the sign-in by which it came, or has None if it came with the token."""
+"""The key in the scope for the sign-in of the request; None if it has the token."""
 COOKIE_LIFETIME_S = 90 * 24 * 3600
 SAFE_HEADERS = {
     b"cache-control": b"no-store",
@@ -48,12 +52,12 @@ SAFE_HEADERS = {
     b"x-content-type-options": b"nosniff",
     b"x-frame-options": b"DENY",
 }
-"""Where an answer does not say otherwise."""
+"""Defaults, added to every response that does not set them."""
 
 
 class Login(msgspec.Struct):
-    """A browser that signed in: until when, in seconds since 1970; a mark of the token under which it did, since
-    another token ends it; and the hash of the page's key."""
+    """A signed-in browser: when it expires (seconds since 1970), a hash of the token, so that a new token ends all
+    sign-ins, and the hash of the page key."""
 
     until: float = 0.0
     token: str = ""
@@ -61,7 +65,7 @@ class Login(msgspec.Struct):
 
 
 class Pass(msgspec.Struct, frozen=True):
-    """A code or a ticket: until when it is good, who made it (a sign-in, or None for the token), and for which path."""
+    """A code or a ticket: when it expires, who created it (a sign-in, or None for the token), and a ticket's path."""
 
     until: float
     maker: str | None
@@ -71,29 +75,29 @@ class Pass(msgspec.Struct, frozen=True):
 class Access:
     """The token, sign-ins, one-time codes and tickets of this server."""
 
-    def __init__(self, token: str, store: Store, install_id: str, clock: Callable[[], float] = time.time) -> None:
-        """`install_id` is the cluster's where several nodes share the store."""
+    def __init__(self, token: str, store: Documents, install_id: str, clock: Callable[[], float] = time.time) -> None:
+        """`install_id` is the id of the cluster if several nodes share the store."""
         self._token = token.encode()
         self.cookie = f"{COOKIE}_{install_id}"
-        self._mark = fingerprint(f"{install_id} {token}")
+        self._token_mark = fingerprint(f"{install_id} {token}")
         self._store = store
         self._clock = clock
         self._logins: dict[str, Login] = {}
         self.on_signed_out: Callable[[str], None] | None = None
         self.on_change: Callable[[], None] = lambda: None
-        """Called when this server has signed somebody in or out: other nodes read it again."""
+        """Called after each sign-in and sign-out on this server, to make other nodes reload."""
 
     async def load(self) -> None:
         await self.reload()
         for key, login in list(self._logins.items()):
-            if login.until <= self._clock() or login.token != self._mark or not login.page_key:
+            if login.until <= self._clock() or login.token != self._token_mark or not login.page_key:
                 await self._drop(key)
 
     async def reload(self) -> None:
-        """Read who is signed in; whoever is not any more loses their streams."""
+        """Reload the sign-ins. The streams of sign-ins that are gone are closed."""
         found: dict[str, Login] = {}
         for key, body in (await self._store.documents("login")).items():
-            # One that can't be read is signed out.
+            # A sign-in that can't be decoded counts as signed out.
             with contextlib.suppress(*UNREADABLE):
                 found[key] = msgspec.json.decode(body, type=Login)
         before, self._logins = self._logins, found
@@ -111,17 +115,17 @@ class Access:
         if self.on_signed_out is not None:
             self.on_signed_out(key)
 
-    # Coming in -------------------------------------------------------------------------------------------------------
+    # Checking requests -----------------------------------------------------------------------------------------------
 
-    def has_token(self, head: Head) -> bool:
-        return head.bearer is not None and hmac.compare_digest(head.bearer, self._token)
+    def has_token(self, headers: RequestHeaders) -> bool:
+        return headers.bearer is not None and hmac.compare_digest(headers.bearer, self._token)
 
-    def login_of(self, head: Head) -> str | None:
-        """The sign-in that both the cookie and the page's key belong to, under a name that can't be used to sign in."""
-        if not head.page_key:
+    def login_of(self, headers: RequestHeaders) -> str | None:
+        """The id of the sign-in that both the cookie and the page key belong to. It is a hash, not a secret."""
+        if not headers.page_key:
             return None
-        given = fingerprint(head.page_key)
-        for key in map(fingerprint, head.cookies_named(self.cookie)):
+        given = fingerprint(headers.page_key)
+        for key in map(fingerprint, headers.cookies_named(self.cookie)):
             if self.is_signed_in(key) and hmac.compare_digest(self._logins[key].page_key, given):
                 return key
         return None
@@ -133,60 +137,60 @@ class Access:
     # Signing in and out ----------------------------------------------------------------------------------------------
 
     async def new_code(self, maker: str | None) -> str:
-        """A code that signs one browser in, once, soon."""
-        words = "Too many sign-in links are open. Use one of them, or wait ten minutes."
-        return await self._new_pass(CODES, CODES_AT_ONCE, CODE_LIFETIME_S, words, maker)
+        """A one-time code for signing in, valid for `CODE_LIFETIME_S`."""
+        detail = "Too many unused sign-in links. Use one of them, or wait ten minutes."
+        return await self._new_pass(CODES, CODES_AT_ONCE, CODE_LIFETIME_S, detail, maker)
 
     async def _new_pass(
-        self, kind: str, most: int, lifetime_s: float, words: str, maker: str | None, path: str = ""
+        self, kind: str, most: int, lifetime_s: float, detail: str, maker: str | None, path: str = ""
     ) -> str:
-        good = await self._good(kind)
-        if len(good) >= most:
-            raise Refused("rate_limited", words, retry_after_s=lifetime_s)
+        valid = await self._valid(kind)
+        if len(valid) >= most:
+            raise Refused("rate_limited", detail, retry_after_s=lifetime_s)
         secret = secrets.token_urlsafe(24)
-        made = Pass(self._clock() + lifetime_s, maker, path)
-        await self._store.put_document(kind, fingerprint(secret), msgspec.json.encode(made))
+        issued = Pass(self._clock() + lifetime_s, maker, path)
+        await self._store.put_document(kind, fingerprint(secret), msgspec.json.encode(issued))
         return secret
 
-    async def _good(self, kind: str) -> dict[str, Pass]:
-        """Codes or tickets that can still be used, by their hashes; the others are removed."""
+    async def _valid(self, kind: str) -> dict[str, Pass]:
+        """Valid codes or tickets, by hash. Removes expired ones from the store."""
         found, now = {}, self._clock()
         for key, body in (await self._store.documents(kind)).items():
-            made = _pass(body)
-            if made is not None and made.until > now:
-                found[key] = made
+            issued = _pass(body)
+            if issued is not None and issued.until > now:
+                found[key] = issued
             else:
                 await self._store.put_document(kind, key, None)
         return found
 
     async def _take(self, kind: str, key: str) -> Pass | None:
-        """Use one up; None if it is not good, or whoever made it was signed out."""
+        """Consume a code or ticket. None if it is invalid, or if its creator has signed out."""
         body = await self._store.take_document(kind, key)
-        made = _pass(body) if body is not None else None
-        if made is None or made.until <= self._clock():
+        issued = _pass(body) if body is not None else None
+        if issued is None or issued.until <= self._clock():
             return None
-        return made if made.maker is None or self.is_signed_in(made.maker) else None
+        return issued if issued.maker is None or self.is_signed_in(issued.maker) else None
 
     async def redeem(self, code: str) -> tuple[str, str]:
-        """The cookie and the page's key for a code."""
+        """Exchange a code for the cookie and the page key."""
         voided = await self._store.document(*VOIDED)
-        made = await self._take(CODES, fingerprint(code))
-        if made is None:
+        issued = await self._take(CODES, fingerprint(code))
+        if issued is None:
             raise Refused("unauthorized", USED)
         cookie, page_key = secrets.token_urlsafe(32), secrets.token_urlsafe(32)
         key = fingerprint(cookie)
-        login = Login(self._clock() + COOKIE_LIFETIME_S, self._mark, fingerprint(page_key))
+        login = Login(self._clock() + COOKIE_LIFETIME_S, self._token_mark, fingerprint(page_key))
         try:
             await self._store.put_document("login", key, msgspec.json.encode(login))
         except BaseException:
-            # Nobody was signed in by it, so it is good for another attempt; unless all links were made useless.
+            # The sign-in failed, so restore the code for another attempt, unless all links were revoked meanwhile.
             with contextlib.suppress(StoreError):
                 if voided == await self._store.document(*VOIDED):
-                    await self._store.put_document(CODES, fingerprint(code), msgspec.json.encode(made))
+                    await self._store.put_document(CODES, fingerprint(code), msgspec.json.encode(issued))
             raise
         is_void = voided != await self._store.document(*VOIDED)
-        if is_void or (made.maker is not None and await self._store.document("login", made.maker) is None):
-            # Everybody was signed out meanwhile, or whoever made the link.
+        if is_void or (issued.maker is not None and await self._store.document("login", issued.maker) is None):
+            # Meanwhile, all browsers or the creator of the link were signed out.
             await self._store.put_document("login", key, None)
             raise Refused("unauthorized", USED)
         self._logins[key] = login
@@ -195,8 +199,7 @@ class Access:
         return cookie, page_key
 
     async def _drop_oldest(self) -> None:
-        """Forget sign-ins that are over, and the oldest beyond the limit. What the store does not take now is tried
-        again with the next sign-in."""
+        """Remove expired sign-ins and the oldest beyond the limit. If the store fails, the next sign-in tries again."""
         oldest = sorted(self._logins, key=lambda key: self._logins[key].until)
         beyond = len(oldest) - LOGINS_MAX
         for number, key in enumerate(oldest):
@@ -205,7 +208,7 @@ class Access:
                     await self._drop(key)
 
     def logins(self, mine: str | None) -> list[dict[str, Any]]:
-        """Browsers that are signed in, under names that can't be used to sign in."""
+        """The signed-in browsers. Their ids are not secret."""
         return [
             {"id": key[:LOGIN_ID_CHARS], "until": stamp(login.until), "this": key == mine}
             for key, login in sorted(self._logins.items(), key=lambda item: item[1].until)
@@ -218,16 +221,16 @@ class Access:
     async def end_login(self, login_id: str) -> None:
         found = [key for key in self._logins if key[:LOGIN_ID_CHARS] == login_id]
         if not found:
-            raise Refused("not_found", "There is no such sign-in. It may have ended already.")
+            raise Refused("not_found", "This sign-in does not exist. It may have ended already.")
         for key in found:
             await self._drop(key)
 
     async def end_all(self) -> int:
-        """Sign every browser out, and make links useless that nobody has opened yet. How many were signed in."""
+        """Sign out all browsers and revoke unused sign-in links. Returns how many browsers were signed in."""
         await self._store.put_document(*VOIDED, secrets.token_hex(8).encode())
         for key in await self._store.documents(CODES):
             await self._store.put_document(CODES, key, None)
-        # Another node may have signed somebody in since this one has looked.
+        # Include sign-ins on other nodes since the last reload.
         await self.reload()
         ended = sum(login.until > self._clock() for login in self._logins.values())
         for key in list(self._logins):
@@ -237,16 +240,16 @@ class Access:
     # Tickets ---------------------------------------------------------------------------------------------------------
 
     async def new_ticket(self, path: str, maker: str | None) -> str:
-        """A ticket that opens this path once, soon: for what can't send a header (a download, an EventSource)."""
-        words = f"Too many tickets are open. Wait {TICKET_LIFETIME_S} seconds."
-        return await self._new_pass(TICKETS, TICKETS_AT_ONCE, TICKET_LIFETIME_S, words, maker, path)
+        """A ticket that opens this path once, within `TICKET_LIFETIME_S`."""
+        detail = f"Too many unused tickets. Wait {TICKET_LIFETIME_S} seconds."
+        return await self._new_pass(TICKETS, TICKETS_AT_ONCE, TICKET_LIFETIME_S, detail, maker, path)
 
     async def take_ticket(self, ticket: str, path: str) -> Pass | None:
-        """The ticket, which is used up by this, if it is good for the path."""
+        """Consume a ticket if it is valid for this path."""
         key = fingerprint(ticket)
         body = await self._store.document(TICKETS, key)
-        made = _pass(body) if body is not None else None
-        return await self._take(TICKETS, key) if made is not None and made.path == path else None
+        issued = _pass(body) if body is not None else None
+        return await self._take(TICKETS, key) if issued is not None and issued.path == path else None
 
 
 def _pass(body: bytes) -> Pass | None:

@@ -1,8 +1,8 @@
-"""A connection with bounds: what somebody may send, hold and keep open before the token was seen, and after.
+"""A connection with limits: how much a client may send, use and keep open, before and after it authenticates.
 
-Above: takeover.py, whose connections can also become viewers, and server.py. Below: uvicorn's protocol, which gathers
-heads and trailers of any size from anybody, and has no deadline for a request that was begun. Who may come in is not
-decided here (access.py): whatever gets past the guard calls `admit`.
+Above: server.py, and connection_takeover.py, which turns connections into viewers. Below: uvicorn's protocol, which
+accepts headers and trailers of any size and has no deadline for an incomplete request. The guard decides who is
+authenticated; `Admitting`, behind it, calls `admit`.
 """
 
 import asyncio
@@ -21,47 +21,48 @@ from uvicorn.server import ServerState
 
 from perdure.surfaces import open_files
 from perdure.surfaces.http.access import SAFE_HEADERS
-from perdure.surfaces.http.strangers import Strangers
+from perdure.surfaces.http.unauthenticated import Unauthenticated
 
 CONNECTION = "perdure.connection"
 PIECE_BYTES = 16 * 1024
-"""How much is parsed before the limits are looked at again: one read may bring sixteen times as much."""
+"""Data is parsed in pieces of this size, with a check of the limits after each. One read may return 16 of them."""
 MAX_HEAD_BYTES = 64 * 1024
-"""A head that has not ended by then, give or take a piece, is refused."""
+"""Longer request heads are refused. Accurate to one piece."""
 MAX_HEADERS = 200
-"""Each becomes three objects: a head of very short ones would take 24 times its size."""
+"""Each header becomes three objects. Very short ones would take 24 times their size in memory."""
 HEADER_BYTES = 160
-"""What a header takes in memory besides its own bytes."""
+"""Memory per header, in addition to its text."""
 REQUEST_BYTES = 4096
-"""What a request takes in memory besides its head and body."""
+"""Memory per request, in addition to its head and body."""
 MAX_FRAMING_BYTES = 64 * 1024
-"""What may come behind a head without a byte of body: trailers, lengths of chunks, empty lines."""
-MAX_AHEAD = 16
-"""Requests that wait while an earlier one of the same connection is answered."""
-MAX_AHEAD_STRANGER = 4
+"""Data after the head that is not body: trailers, chunk sizes, empty lines."""
+MAX_PIPELINED = 16
+"""Requests that may wait while an earlier one on the same connection is handled."""
+MAX_PIPELINED_UNAUTHENTICATED = 4
 HEAD_DEADLINE_S = 10.0
-"""For the head of a request; as long as no token was seen, for all of the request."""
-ANSWER_DEADLINE_S = 20.0
-"""For somebody without the token to take an answer. The page's largest file has 130 KB as browsers ask for it."""
-STRANGER_BUFFER_BYTES = 64 * 1024
-"""Else the system takes megabytes of answers that nobody reads, and to copy them keeps others waiting."""
+"""For the head of a request. On an unauthenticated connection, for the whole request."""
+READ_DEADLINE_S = 20.0
+"""For an unauthenticated client to read a response. The page's largest file has 130 KB when compressed."""
+UNAUTHENTICATED_BUFFER_BYTES = 64 * 1024
+"""Without this limit, the kernel buffers megabytes of responses that nobody reads, and copying them delays others."""
 NOT_SENT: int | None = getattr(socket, "TCP_NOTSENT_LOWAT", None)
 LOGIN_MAX_BYTES = 4096
 MAX_UNREAD_BYTES = 1024 * 1024
-"""How much of a stranger's body is read and thrown away after it was answered: enough for most to read the answer."""
+"""How much of an unauthenticated request's body is read and discarded after the response. Closing earlier would keep
+most clients from reading the response."""
 
-_strangers: WeakKeyDictionary[ServerState, Strangers] = WeakKeyDictionary()
+_unauthenticated: WeakKeyDictionary[ServerState, Unauthenticated] = WeakKeyDictionary()
 
 
-def head(status: bytes, *headers: tuple[bytes, bytes]) -> bytes:
-    """The head of an answer that goes past the guard, with the headers that it would have added."""
+def response_head(status: bytes, *headers: tuple[bytes, bytes]) -> bytes:
+    """The head of a response that bypasses the guard, with the headers that the guard would have added."""
     given = {**SAFE_HEADERS, **dict(headers), b"connection": b"close"}
     return b"HTTP/1.1 %b\r\n" % status + b"".join(b"%b: %b\r\n" % header for header in given.items()) + b"\r\n"
 
 
 def _answer(status: bytes, sentence: bytes) -> bytes:
     length = (b"content-length", b"%d" % len(sentence))
-    return head(status, (b"content-type", b"text/plain; charset=utf-8"), length) + sentence
+    return response_head(status, (b"content-type", b"text/plain; charset=utf-8"), length) + sentence
 
 
 _BAD_REQUEST = _answer(b"400 Bad Request", b"This is not valid HTTP.")
@@ -70,29 +71,29 @@ _TOO_LARGE = _answer(b"431 Request Header Fields Too Large", b"The request has t
 
 
 class _EnoughError(Exception):
-    """Ends the parser's work in the middle of a piece, after the connection was refused."""
+    """Stops the parser within a piece, after the request was refused."""
 
 
 class BoundedProtocol(HttpToolsProtocol):
-    """uvicorn's protocol, with limits. It puts itself into the scope of each request."""
+    """uvicorn's protocol with limits. The scope of each request refers to it."""
 
     running: RequestResponseCycle | None = None
-    """The request that is being answered; `cycle` is the last one that was begun."""
+    """The request being handled. `cycle` is the last one that arrived."""
     _in_head = False
     _is_whole = True
-    """Whether the last request that was begun has come to its end."""
+    """Whether the last request has arrived completely."""
     _head_bytes = 0
     _framing_bytes = 0
     _unread_bytes = 0
     _cost_bytes = 0
-    """What the parser has made of a piece, as it is in memory."""
+    """Memory that the parser has used for a piece."""
     _progress = False
-    _deaf = False
-    """Whether no more requests are taken: what is being answered is answered, then it is closed."""
-    _untaken_bytes = 0
-    """What the client had yet to take of the last answer, when that was last looked at."""
+    _ignores_input = False
+    """Whether further requests are ignored. The connection closes after the response in progress."""
+    _unsent_bytes = 0
+    """How much of the last response the client had not read at the last check."""
     _deadline: asyncio.TimerHandle | None = None
-    _answer_deadline: asyncio.TimerHandle | None = None
+    _read_deadline: asyncio.TimerHandle | None = None
 
     def __init__(
         self,
@@ -102,33 +103,33 @@ class BoundedProtocol(HttpToolsProtocol):
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
-        if server_state not in _strangers:
-            _strangers[server_state] = Strangers(open_files.limit())
-        self._strangers = _strangers[server_state]
+        if server_state not in _unauthenticated:
+            _unauthenticated[server_state] = Unauthenticated(open_files.limit())
+        self._unauthenticated = _unauthenticated[server_state]
 
-    # Coming and going ------------------------------------------------------------------------------------------------
+    # Opening and closing ---------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._strangers.add(self, self.loop.time())
-        self._buffer_at_most(STRANGER_BUFFER_BYTES)
-        self._expect()
+        self._unauthenticated.add(self, self.loop.time())
+        self._buffer_at_most(UNAUTHENTICATED_BUFFER_BYTES)
+        self._start_deadline()
 
     def admit(self) -> None:
-        """The token was seen."""
-        if self in self._strangers:
-            self._strangers.remove(self)
+        """An authenticated request has arrived."""
+        if self in self._unauthenticated:
+            self._unauthenticated.remove(self)
             self._buffer_at_most(0)
 
     def _buffer_at_most(self, count: int) -> None:
-        """How much the system takes of an answer before it can be sent; 0 is as much as it wants."""
+        """Limit how much unsent data the kernel buffers; 0 means no limit."""
         if NOT_SENT is not None:
             with suppress(OSError):
-                # Whoever has left already gets none.
+                # Fails if the client has already disconnected.
                 self.transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, NOT_SENT, count)
 
-    def let_go(self) -> None:
-        """Somebody else has the transport from here on."""
+    def hand_over(self) -> None:
+        """Release the transport to another protocol."""
         self._leave()
         self.connections.discard(self)
 
@@ -141,16 +142,16 @@ class BoundedProtocol(HttpToolsProtocol):
         self.transport.abort()
 
     def _leave(self) -> None:
-        """Forget everything. Requests refer to their connection, so what it keeps of them would stay in memory until
-        the next collection of garbage, and on a quiet server that does not come."""
-        self._strangers.remove(self)
-        self._stop_expecting()
-        self._stop_awaiting_taken()
+        """Drop all references. Connections and requests refer to each other, so they would stay in memory until the
+        next garbage collection, which may never happen on an idle server."""
+        self._unauthenticated.remove(self)
+        self._stop_deadline()
+        self._stop_read_deadline()
         self._unset_keepalive_if_required()
         self.pipeline.clear()
         for cycle in (self.running, self.cycle):
             if cycle is not None:
-                # uvicorn tells only the last one. Nobody would read what they send.
+                # uvicorn only marks the last request as disconnected.
                 cycle.disconnected = True
                 cycle.message_event.set()
                 cycle.body = bytearray()
@@ -164,39 +165,39 @@ class BoundedProtocol(HttpToolsProtocol):
 
     # Deadlines -------------------------------------------------------------------------------------------------------
 
-    def _expect(self) -> None:
+    def _start_deadline(self) -> None:
         if self._deadline is None:
-            self._deadline = self.loop.call_later(HEAD_DEADLINE_S, self._too_late)
+            self._deadline = self.loop.call_later(HEAD_DEADLINE_S, self._deadline_passed)
 
-    def _stop_expecting(self) -> None:
+    def _stop_deadline(self) -> None:
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
 
-    def _too_late(self) -> None:
+    def _deadline_passed(self) -> None:
         self._deadline = None
         is_answering = self.cycle is not None and not self.cycle.response_complete
-        if is_answering and self not in self._strangers:
+        if is_answering and self not in self._unauthenticated:
             if self._in_head:
-                # A request that was sent ahead. What is in front of it takes as long as it takes.
-                self._expect()
+                # A pipelined request: there is no deadline for the one before it.
+                self._start_deadline()
         elif self._in_head or self.cycle is None or not self._is_whole:
             self._refuse(_TOO_LATE if self._in_head or self.cycle is not None else b"")
 
     def _refuse(self, answer: bytes) -> None:
-        """Say why, unless that would get into the middle of another answer, and close. Requests that came whole before
-        are answered first: they may be carried out already, and a client that reads of a failure would repeat them."""
-        self._deaf = True
+        """Send this response, unless another one is in progress, and close. Requests that have arrived completely are
+        answered first: they may already have been carried out, and on an error the client would repeat them."""
+        self._ignores_input = True
         if self.transport.is_closing():
             return
         if self.pipeline and self.pipeline[0][0].more_body:
-            # The newest did not come whole, and it was not begun.
+            # The newest request is incomplete and was not started.
             self.pipeline.popleft()
             self.cycle = self.pipeline[0][0] if self.pipeline else self.running  # type: ignore[assignment]
         cycle = self.cycle
         if cycle is not None and not (cycle.response_complete or cycle.more_body):
             cycle.keep_alive = self._in_head = False
-            self._stop_expecting()
+            self._stop_deadline()
             self._forget_head()
             return
         if cycle is None or cycle.response_complete or not (cycle.response_started or self.pipeline):
@@ -204,90 +205,91 @@ class BoundedProtocol(HttpToolsProtocol):
         self.transport.close()
         self._forget_head()
         self.parser = None  # type: ignore[assignment]
-        self._await_taken()
+        self._start_read_deadline()
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._await_taken()
+        self._start_read_deadline()
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        self._stop_awaiting_taken()
+        self._stop_read_deadline()
 
-    def _await_taken(self) -> None:
-        """Somebody without the token has to take what was written, also where the connection is closed after it."""
-        if self._answer_deadline is None and self in self._strangers and self.transport.get_write_buffer_size():
-            self._answer_deadline = self.loop.call_later(ANSWER_DEADLINE_S, self._not_taken)
+    def _start_read_deadline(self) -> None:
+        """Start the deadline for an unauthenticated client to read the response. Also applies if the connection
+        closes after the response."""
+        if self._read_deadline is None and self in self._unauthenticated and self.transport.get_write_buffer_size():
+            self._read_deadline = self.loop.call_later(READ_DEADLINE_S, self._read_deadline_passed)
 
-    def _stop_awaiting_taken(self) -> None:
-        if self._answer_deadline is not None:
-            self._answer_deadline.cancel()
-            self._answer_deadline = None
+    def _stop_read_deadline(self) -> None:
+        if self._read_deadline is not None:
+            self._read_deadline.cancel()
+            self._read_deadline = None
 
-    def _not_taken(self) -> None:
-        self._answer_deadline = None
-        if self in self._strangers and self.transport.get_write_buffer_size():
+    def _read_deadline_passed(self) -> None:
+        self._read_deadline = None
+        if self in self._unauthenticated and self.transport.get_write_buffer_size():
             self.give_up()
 
     def timeout_keep_alive_handler(self) -> None:
-        """To close would wait for a client that has not taken its last answer. One with the token who is still reading
-        it gets as much time again."""
-        untaken_bytes = self.transport.get_write_buffer_size()
-        if not untaken_bytes:
+        """Close an idle connection. If the client has not read its last response, a normal close would wait for it, so
+        abort. An authenticated client that is still reading gets the same time again."""
+        unsent_bytes = self.transport.get_write_buffer_size()
+        if not unsent_bytes:
             super().timeout_keep_alive_handler()
-        elif self in self._strangers or untaken_bytes >= self._untaken_bytes:
+        elif self in self._unauthenticated or unsent_bytes >= self._unsent_bytes:
             self.transport.abort()
         else:
-            self._untaken_bytes = untaken_bytes
+            self._unsent_bytes = unsent_bytes
             self.timeout_keep_alive_task = self.loop.call_later(
                 self.timeout_keep_alive, self.timeout_keep_alive_handler
             )
 
-    # What is sent ----------------------------------------------------------------------------------------------------
+    # Requests --------------------------------------------------------------------------------------------------------
 
     def data_received(self, data: bytes) -> None:
         if len(data) <= PIECE_BYTES:
-            self._take(data)
+            self._receive(data)
             return
         view = memoryview(data)
         for begin in range(0, len(data), PIECE_BYTES):
-            self._take(view[begin : begin + PIECE_BYTES])
+            self._receive(view[begin : begin + PIECE_BYTES])
 
-    def _take(self, piece: bytes | memoryview) -> None:
-        if self._deaf or self.transport.is_closing():
+    def _receive(self, piece: bytes | memoryview) -> None:
+        if self._ignores_input or self.transport.is_closing():
             return
         self._progress = self._in_head
         try:
             self.parser.feed_data(piece)
         except httptools.HttpParserError:
-            if not self._deaf:
+            if not self._ignores_input:
                 self._refuse(_BAD_REQUEST)
         except httptools.HttpParserUpgrade:
-            # There is no other protocol here: the request is answered as any other.
+            # No other protocol is supported: handle it as an ordinary request.
             pass
         if self._in_head or self._cost_bytes:
-            self._strangers.hold(self, self._cost_bytes + len(piece))
+            self._unauthenticated.hold(self, self._cost_bytes + len(piece))
             self._cost_bytes = 0
-        if not self._deaf:
-            self._check_taken(len(piece))
+        if not self._ignores_input:
+            self._check_limits(len(piece))
 
-    def _check_taken(self, count: int) -> None:
+    def _check_limits(self, count: int) -> None:
         self._framing_bytes = 0 if self._progress else self._framing_bytes + count
         self._head_bytes += count if self._in_head else 0
         if self._framing_bytes > MAX_FRAMING_BYTES or self._head_bytes > MAX_HEAD_BYTES:
             self._refuse(_TOO_LARGE)
-        elif self._in_head or (not self._is_whole and self in self._strangers):
-            self._expect()
+        elif self._in_head or (not self._is_whole and self in self._unauthenticated):
+            self._start_deadline()
         elif self.cycle is not None:
-            # Else only empty lines have come: it has yet to ask.
-            self._stop_expecting()
+            # Without a request, only empty lines have arrived: the deadline still applies.
+            self._stop_deadline()
 
     def on_message_begin(self) -> None:
-        if len(self.pipeline) >= (MAX_AHEAD_STRANGER if self in self._strangers else MAX_AHEAD):
-            self._deaf = True
+        if len(self.pipeline) >= (MAX_PIPELINED_UNAUTHENTICATED if self in self._unauthenticated else MAX_PIPELINED):
+            self._ignores_input = True
             self.cycle.keep_alive = False
             raise _EnoughError
-        # Not for any byte, as uvicorn does: empty lines between requests are no reason to keep it open.
+        # uvicorn does this for every byte. Empty lines between requests must not keep the connection open.
         self._unset_keepalive_if_required()
         super().on_message_begin()
         self._in_head, self._is_whole, self._progress = True, False, True
@@ -296,7 +298,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self.scope["extensions"] = {CONNECTION: self}  # type: ignore[dict-item]
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Not of a trailer: those come when the request may have been let in by its head."""
+        """Ignore trailers: they arrive after the head, by which the request may already have been authenticated."""
         if self._in_head:
             if len(self.headers) >= MAX_HEADERS:
                 self._refuse(_TOO_LARGE)
@@ -316,7 +318,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self._cost_bytes += len(body)
             return
         self._unread_bytes += len(body)
-        if self._unread_bytes > MAX_UNREAD_BYTES and self in self._strangers:
+        if self._unread_bytes > MAX_UNREAD_BYTES and self in self._unauthenticated:
             self._refuse(b"")
             raise _EnoughError
 
@@ -324,7 +326,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._is_whole = True
         super().on_message_complete()
 
-    # What is answered ------------------------------------------------------------------------------------------------
+    # Responses -------------------------------------------------------------------------------------------------------
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
         self.running = cycle
@@ -333,29 +335,29 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         done = self.running
         if done is not None:
-            # A connection may be kept for long, and nobody looks at these again.
+            # Free the memory: the connection may stay open for long.
             done.scope, done.body = {}, bytearray()  # type: ignore[typeddict-item]
         super().on_response_complete()
-        self._untaken_bytes = self.transport.get_write_buffer_size()
+        self._unsent_bytes = self.transport.get_write_buffer_size()
         if self._in_head:
-            # The next request was begun, and has a deadline of its own.
+            # The next request has started to arrive and has its own deadline.
             self._unset_keepalive_if_required()
         elif done is self.cycle:
             self._forget_head()
-            self._strangers.release(self)
+            self._unauthenticated.release(self)
         if self.transport.is_closing():
-            self._await_taken()
+            self._start_read_deadline()
 
 
 class Admitting:
-    """Behind the guard: whatever it let through to a path that is not open to everybody came with a token."""
+    """Middleware behind the guard: a request that has passed it is authenticated, unless its path is public."""
 
     def __init__(self, app: ASGIApp, is_open: Callable[[str], bool]) -> None:
         self._app = app
         self._is_open = is_open
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        taken = (scope.get("extensions") or {}).get(CONNECTION)
-        if taken is not None and not self._is_open(scope["path"]):
-            cast(BoundedProtocol, taken).admit()
+        connection = (scope.get("extensions") or {}).get(CONNECTION)
+        if connection is not None and not self._is_open(scope["path"]):
+            cast(BoundedProtocol, connection).admit()
         await self._app(scope, receive, send)

@@ -1,8 +1,7 @@
-"""Cross-origin resource sharing: the headers that let a front end of another origin read answers.
+"""Cross-origin resource sharing (CORS): response headers that let a front end on another origin read responses.
 
-Above: the guard, which knows whether an origin is one of `allowed_origins`. Below: nothing. It is for requests with the
-token or a ticket: browsers are never told that they may send cookies, so a page elsewhere can't act for somebody who is
-signed in here.
+Above: the guard, which checks the origin against `allowed_origins`. Below: nothing. Only requests with the token or a
+ticket can use it: credentials are never allowed, so a page on another origin can't use a visitor's sign-in.
 """
 
 from starlette.responses import Response
@@ -10,7 +9,7 @@ from starlette.responses import Response
 Headers = list[tuple[bytes, bytes]]
 
 ADDED = "perdure.added_headers"
-"""Where a request's scope has headers for its answer; one that goes past the guard adds them itself."""
+"""The key in the scope for headers to add to the response. A response that bypasses the guard adds them itself."""
 METHODS = "GET, HEAD, POST, PATCH, DELETE"
 REQUEST_HEADERS = "Authorization, Cache-Control, Content-Type, If-None-Match, Last-Event-ID, X-Requested-With"
 EXPOSED_HEADERS = b"Allow, Content-Disposition, ETag, Retry-After, WWW-Authenticate"
@@ -25,7 +24,7 @@ def shared_with(origin: str) -> Headers:
 
 
 def preflight() -> Response:
-    """The answer to a browser that asks whether it may send a request. It needs no token: none is sent with it."""
+    """The response to a preflight request. Browsers send those without a token, so none is needed."""
     headers = {
         "access-control-allow-methods": METHODS,
         "access-control-allow-headers": REQUEST_HEADERS,
@@ -35,6 +34,6 @@ def preflight() -> Response:
 
 
 def varying(headers: Headers) -> Headers:
-    """The same headers, with a note for caches that the answer depends on the origin."""
+    """Add `Vary: origin`, because the response depends on the origin."""
     before = [value for name, value in headers if name == b"vary"]
     return [(name, value) for name, value in headers if name != b"vary"] + [(b"vary", b", ".join([*before, b"origin"]))]

@@ -1,7 +1,7 @@
-"""One prompt's events in Diane's words, as server-sent events: from the message to `done`, then the stream ends.
+"""The events of one prompt in Diane's terms, as server-sent events: from the message to `done`, which ends the stream.
 
-Above: diane.py. Below: a journal's frames, as for every viewer; what they no longer hold comes from the verbs. The
-names are those of ACP's updates where ACP has one, and the log's own where it has none (prompts, errors).
+Above: diane.py. Below: the session's frames, or the store for events that are no longer in memory. Events have the
+names of ACP's updates; those that ACP doesn't have (prompts, errors) keep the names of the log.
 """
 
 from collections.abc import Callable
@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 
-from perdure.runtime.log.journal import Journal
 from perdure.runtime.verbs.sessions import Sessions
+from perdure.runtime.verbs.streams import FollowedSession
 from perdure.surfaces.http.viewers import Hub, Viewer
 
 READ_BATCH = 1_000
@@ -55,14 +55,54 @@ TOLD: dict[str, tuple[str, Callable[[Json], Json]]] = {
     "prompt_resolved": ("prompt_resolved", _as_it_is),
     "error": ("error", _as_it_is),
 }
+LAST = "turn_end"
+NOT_TOLD = (
+    # The message, and the session around it. Diane's own requests have their data.
+    "session_created",
+    "session_updated",
+    "session_end",
+    "user_message",
+    "waiting_to_begin",
+    "turn_start",
+    "waiting_for_input",
+    "waiting_until",
+    "message_queued",
+    "queued_message_edited",
+    "message_unqueued",
+    "abort_requested",
+    "title",
+    "config",
+    "history_changed",
+    # Diane has no words for these.
+    "image",
+    "usage",
+    "system",
+    "agent_launched",
+    "agent_attached",
+    "agent_detached",
+    "context_fallback",
+    "driver_fallback",
+    "history_shortened",
+    "unrecognised",
+)
+
+
+def told(event: Json, run_id: str) -> tuple[str, Json] | None:
+    """Diane's name and data for an event of the run's turn; None if it is not shown."""
+    if event["type"] == LAST:
+        return "done", {"run_id": run_id, "stop_reason": event["stop_reason"], "turn_number": event["turn"]}
+    if event["type"] not in TOLD:
+        return None
+    name, words = TOLD[event["type"]]
+    return name, words(event)
 
 
 class PromptViewer(Viewer):
-    """Watches one turn of a session."""
+    """Streams one turn of a session."""
 
     __slots__ = ("_accepted", "_cursor", "_journal", "_sessions")
 
-    def __init__(self, hub: Hub, sessions: Sessions, journal: Journal, accepted: Json) -> None:
+    def __init__(self, hub: Hub, sessions: Sessions, journal: FollowedSession, accepted: Json) -> None:
         super().__init__(hub)
         self._sessions = sessions
         self._journal = journal
@@ -74,10 +114,10 @@ class PromptViewer(Viewer):
         return self._cursor
 
     def attach(self) -> None:
-        self._journal.followers.add(self)
+        self._journal.follow(self)
 
     def detach(self) -> None:
-        self._journal.followers.discard(self)
+        self._journal.unfollow(self)
 
     def wake(self) -> None:
         if self._paused or self._busy or self._pipe is None:
@@ -91,29 +131,22 @@ class PromptViewer(Viewer):
                 return
 
     async def _replay(self) -> None:
-        """What is no longer in memory, a batch at a time: afterwards this viewer is woken and looks again."""
+        """Write a batch of events that are no longer in memory. The viewer is woken afterwards and continues."""
         for row in await self._sessions.read(self._journal.state.id, self._cursor, READ_BATCH):
             if not self._tell(row.seq, row.body) or self._paused:
                 return
 
     def _tell(self, seq: int, body: bytes) -> bool:
-        """Write one event; False after the last one."""
+        """Write one event. Returns False if it was the turn's last one."""
         self._cursor = seq
         event: Json = msgspec.json.decode(body)
         if event["turn"] != self._accepted["turn"]:
             return True
-        if event["type"] == "turn_end":
-            end = {
-                "run_id": self._accepted["run_id"],
-                "stop_reason": event["stop_reason"],
-                "turn_number": event["turn"],
-            }
-            self.write(_frame("done", end))
+        if (found := told(event, self._accepted["run_id"])) is not None:
+            self.write(_frame(*found))
+        if event["type"] == LAST:
             self.finish()
             return False
-        if event["type"] in TOLD:
-            name, words = TOLD[event["type"]]
-            self.write(_frame(name, words(event)))
         return True
 
 

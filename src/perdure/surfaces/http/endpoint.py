@@ -1,6 +1,6 @@
-"""What the tables of endpoints are made of.
+"""One row of the HTTP API: an `Endpoint`, and the parts that several rows share.
 
-Above: routes.py and the tables of other programs' surfaces. Below: nothing.
+Above: the modules of the nouns, each with a list of its endpoints, and openapi.py. Below: nothing.
 """
 
 from collections.abc import Callable
@@ -8,31 +8,40 @@ from typing import Any, NamedTuple
 
 MAX_LIMIT = 1_000
 MAX_POSITION = 2**53
-POSITION = "The id of the last event that was seen. The Last-Event-ID header wins."
 
+SESSION = "/api/sessions/{session_id}"
+POSITION = "Id of the last event you received. The Last-Event-ID header takes precedence."
+PAGE_SIZE = "Page size, 1 to 1,000; default 50."
+NEXT_PAGE = "The `next_cursor` of the previous page."
 
-# What the document says of values in a query.
+# JSON Schema for query parameters.
 ABSOLUTE = {"pattern": r"^/[^\u0000]*$"}
 STATE = {"enum": ["accepted", "processing", "idle", "ended"]}
 STATUS = {"enum": ["running", "completed", "stopped", "timed-out", "failed"]}
 AT_POSITION = {"pattern": r"^[0-9]{1,15}(-[0-9]{1,9})?$"}
 AT_POSITIONS = {"pattern": r"^[0-9]{1,15}(\.[0-9]{1,15})*(-[0-9]{1,9})?$"}
-"""Of a stream of several sessions: each has one."""
+"""A stream of several sessions has one position per session."""
 
 
 def between(low: int, high: int = MAX_POSITION) -> dict[str, Any]:
     return {"minimum": low, "maximum": high}
 
 
+QueryFields = dict[str, tuple[Any, ...]]
+"""By name: type, description and, optionally, a JSON Schema. The schema is documentation; the handler checks values and
+refuses bad ones with its own message."""
+
+
 class Endpoint(NamedTuple):
     method: str
     path: str
+    """Ids chosen by people or agents can contain slashes and are declared as `{name:path}`. Session ids can't."""
     handler: Callable[..., Any]
+    """Its name is the operation id in the OpenAPI document."""
     summary: str
     body: type | None = None
-    query: dict[str, tuple[Any, ...]] = {}
-    """Name: its type, a sentence, and what else the document says of it, if anything. The handler checks the same, and
-    refuses with a sentence of its own."""
+    query: QueryFields = {}
     answers: dict[int, Any] = {}
-    """Status: a struct, a list of one, a media type, a tuple of these, or None for no body."""
+    """By status: a struct, a list of a struct, a media type, a tuple of these, or None for an empty body."""
     refusals: tuple[str, ...] = ()
+    """Error codes, besides those that any request can get."""

@@ -1,4 +1,4 @@
-"""Scheduled jobs over HTTP: bodies, answers, handlers and the table of endpoints.
+"""Scheduled jobs over HTTP.
 
 Above: routes.py. Below: the verbs for jobs.
 """
@@ -12,8 +12,8 @@ from starlette.responses import Response
 
 from perdure.core.jobs import Missed, Outcome, Overlap, Trigger
 from perdure.runtime.verbs.jobs import Jobs
-from perdure.surfaces.http import bodies
-from perdure.surfaces.http.endpoint import MAX_LIMIT, Endpoint, between
+from perdure.surfaces.http.endpoint import MAX_LIMIT, NEXT_PAGE, PAGE_SIZE, Endpoint, between
+from perdure.surfaces.http.fields import NON_BLANK, Labels, Name, NonBlankText, PathText
 from perdure.surfaces.http.requests import body_of, reply, whole_number
 
 Cron = Annotated[str, Meta(min_length=1, max_length=200)]
@@ -27,7 +27,7 @@ MaxFailures = Annotated[int, Meta(ge=1, le=1_000)]
 KeepSessions = Annotated[int, Meta(ge=0, le=1_000)]
 KeepDays = Annotated[int, Meta(ge=1, le=3_650)]
 
-# What requests carry ------------------------------------------------------------------------------------------------
+# Request bodies -----------------------------------------------------------------------------------------------------
 
 
 class ScheduleBody(Struct, kw_only=True):
@@ -38,9 +38,9 @@ class ScheduleBody(Struct, kw_only=True):
     every_s: EverySeconds | None = None
     """Seconds between two runs, counted from `starts_at`."""
     time_zone: ZoneName | UnsetType = UNSET
-    """An IANA name. Left out: the server's own."""
+    """An IANA name. Default: the server's time zone."""
     starts_at: Moment | None = None
-    """No run before this time. One without an offset is in the job's time zone."""
+    """No run before this time. Without a UTC offset, it is in the job's time zone."""
     until: Moment | None = None
     """No run after this time."""
 
@@ -48,40 +48,40 @@ class ScheduleBody(Struct, kw_only=True):
 class JobBody(ScheduleBody, kw_only=True):
     """A new job."""
 
-    name: Annotated[str, Meta(min_length=1, max_length=200, extra_json_schema=bodies.SAID)]
-    message: bodies.SaidText
-    """A template: {job}, {due}, {date}, {run}, {last_outcome} and {last_result} are filled in."""
+    name: Annotated[str, Meta(min_length=1, max_length=200, extra_json_schema=NON_BLANK)]
+    message: NonBlankText
+    """A template with the placeholders {job}, {due}, {date}, {run}, {last_outcome} and {last_result}."""
     max_runs: MaxRuns | None = None
     """End the job after this many scheduled runs."""
     jitter_s: JitterSeconds = 0
-    """Start each run up to this many seconds late."""
+    """Delay each run by a random time of up to this many seconds."""
     missed: Missed = "once"
-    """What to do about runs that were due while no server ran."""
+    """What to do about runs that were due while the server was down."""
     missed_max: MissedMax = 10
-    """With missed = "all": run at most this many of the newest."""
+    """With missed = "all": the maximum number of missed runs to catch up on, newest first."""
     overlap: Overlap = "wait"
     """What to do when a run is due and the previous one has not ended."""
-    session: bodies.Name = "new"
-    """`new`: a new session each time. `same`: one session for all runs. Or the id of a session."""
-    agent: bodies.Name | None = None
-    model: bodies.Name | None = None
-    mode: bodies.Name | None = None
-    project: bodies.Name | None = None
-    workdir: bodies.PathText | None = None
-    labels: bodies.Labels = []
+    session: Name = "new"
+    """`new`: a new session for each run. `same`: one session for all runs. Or the id of a session."""
+    agent: Name | None = None
+    model: Name | None = None
+    mode: Name | None = None
+    project: Name | None = None
+    workdir: PathText | None = None
+    labels: Labels = []
     max_failures: MaxFailures = 5
     """Pause the job after this many failed runs in a row."""
     keep_sessions: KeepSessions | None = None
-    """Erase the sessions of all but this many of the newest runs. Null: keep all."""
+    """Keep the sessions of this many of the newest runs and erase the rest. Null: keep all."""
     keep_days: KeepDays | None = None
     """Erase the sessions of runs that ended more than this many days ago."""
 
 
 class JobChanges(Struct, kw_only=True):
-    """What is left out stays; null takes a setting away. `cron` replaces `every_s`, and the other way round."""
+    """Omitted fields don't change. Null resets a setting. `cron` replaces `every_s`, and vice versa."""
 
-    name: Annotated[str, Meta(min_length=1, max_length=200, extra_json_schema=bodies.SAID)] | UnsetType = UNSET
-    message: bodies.SaidText | UnsetType = UNSET
+    name: Annotated[str, Meta(min_length=1, max_length=200, extra_json_schema=NON_BLANK)] | UnsetType = UNSET
+    message: NonBlankText | UnsetType = UNSET
     cron: Cron | UnsetType | None = UNSET
     every_s: EverySeconds | UnsetType | None = UNSET
     time_zone: ZoneName | UnsetType | None = UNSET
@@ -92,13 +92,13 @@ class JobChanges(Struct, kw_only=True):
     missed: Missed | UnsetType | None = UNSET
     missed_max: MissedMax | UnsetType | None = UNSET
     overlap: Overlap | UnsetType | None = UNSET
-    session: bodies.Name | UnsetType | None = UNSET
-    agent: bodies.Name | UnsetType | None = UNSET
-    model: bodies.Name | UnsetType | None = UNSET
-    mode: bodies.Name | UnsetType | None = UNSET
-    project: bodies.Name | UnsetType | None = UNSET
-    workdir: bodies.PathText | UnsetType | None = UNSET
-    labels: bodies.Labels | UnsetType | None = UNSET
+    session: Name | UnsetType | None = UNSET
+    agent: Name | UnsetType | None = UNSET
+    model: Name | UnsetType | None = UNSET
+    mode: Name | UnsetType | None = UNSET
+    project: Name | UnsetType | None = UNSET
+    workdir: PathText | UnsetType | None = UNSET
+    labels: Labels | UnsetType | None = UNSET
     max_failures: MaxFailures | UnsetType | None = UNSET
     keep_sessions: KeepSessions | UnsetType | None = UNSET
     keep_days: KeepDays | UnsetType | None = UNSET
@@ -106,10 +106,10 @@ class JobChanges(Struct, kw_only=True):
 
 class RunNowBody(Struct, kw_only=True):
     run_id: Annotated[str, Meta(min_length=1, max_length=100)] | None = None
-    """A name of your own for this run: the same again starts nothing."""
+    """Makes the request idempotent: a repeated request with the same id starts no second run."""
 
 
-# What they are answered ---------------------------------------------------------------------------------------------
+# Responses ---------------------------------------------------------------------------------------------------------
 
 
 class JobRun(Struct, kw_only=True):
@@ -120,9 +120,9 @@ class JobRun(Struct, kw_only=True):
     state: Literal["waiting", "starting", "running", "ended"]
     outcome: Outcome | None
     detail: str
-    """Why it was skipped, failed or was cancelled, in one sentence."""
+    """Why the run was skipped, failed or was cancelled."""
     session_id: str | None
-    """Null if it has none, or if that was erased."""
+    """Null if the run has no session, or if it was erased."""
     turn: int | None
     message_id: str | None
     started_at: str | None
@@ -163,20 +163,20 @@ class Job(Struct, kw_only=True):
     state: Literal["active", "paused", "ended"]
     paused_by: Literal["person", "failures"] | None
     reason: str
-    """Why it paused itself."""
+    """Why the server paused it."""
     schedule: str
     """The schedule in words."""
     created_at: str
     next_run_at: str | None
-    """With its jitter."""
+    """Includes the jitter."""
     next_runs: list[str]
     """The next five due times, in the job's time zone."""
     run_count: int
     failures: int
-    """How many runs have failed in a row."""
+    """The number of consecutive failed runs."""
     backoff_until: str | None
     session_id: str | None
-    """With session = "same": the session that its runs share."""
+    """With session = "same": the session of all runs."""
     last_run: JobRun | None
 
 
@@ -245,9 +245,11 @@ async def list_job_runs(request: Request) -> Response:
     return reply({"runs": runs, "next_cursor": following})
 
 
+# Endpoints ----------------------------------------------------------------------------------------------------------
+
 J = "/api/jobs/{job_id}"
 JOBS = [
-    Endpoint("GET", "/api/jobs", list_jobs, "All scheduled jobs", answers={200: JobList}),
+    Endpoint("GET", "/api/jobs", list_jobs, "List the scheduled jobs", answers={200: JobList}),
     Endpoint(
         "POST",
         "/api/jobs",
@@ -257,16 +259,16 @@ JOBS = [
         answers={201: Job},
         refusals=("not_found", "conflict", "too_large"),
     ),
-    # Before the jobs themselves, whose ids may be any.
+    # Before the paths with a job's id.
     Endpoint(
         "POST",
         "/api/jobs/preview",
         preview_schedule,
-        "Say what a schedule means, and when it is due next",
+        "Describe a schedule in words, with its next times",
         body=ScheduleBody,
         answers={200: SchedulePreview},
     ),
-    Endpoint("GET", J, get_job, "One job", answers={200: Job}, refusals=("not_found",)),
+    Endpoint("GET", J, get_job, "Get a job", answers={200: Job}, refusals=("not_found",)),
     Endpoint(
         "PATCH",
         J,
@@ -280,7 +282,7 @@ JOBS = [
         "DELETE",
         J,
         delete_job,
-        "Remove a job and its history; its sessions stay",
+        "Delete a job and the list of its runs; their sessions stay",
         answers={204: None},
         refusals=("not_found",),
     ),
@@ -299,10 +301,10 @@ JOBS = [
         "GET",
         f"{J}/runs",
         list_job_runs,
-        "The runs of a job, newest first",
+        "List the runs of a job, newest first",
         query={
-            "limit": (int, "How many at the most (1 to 1,000; 50 by default).", between(1, MAX_LIMIT)),
-            "cursor": (str, "The `next_cursor` of the page before."),
+            "limit": (int, PAGE_SIZE, between(1, MAX_LIMIT)),
+            "cursor": (str, NEXT_PAGE),
         },
         answers={200: JobRuns},
         refusals=("not_found",),

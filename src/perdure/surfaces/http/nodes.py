@@ -1,7 +1,6 @@
-"""Nodes over HTTP: what people ask and change of them, and what load balancers ask.
+"""Nodes over HTTP: list, drain, resume and remove nodes, and move sessions between them.
 
-Above: routes.py. Below: the verbs for nodes. `GET /api/health` says that the process answers; `GET /api/ready` that it
-should get new requests.
+Above: routes.py. Below: the verbs for nodes. The readiness check for load balancers is in server.py.
 """
 
 from typing import Annotated, Literal
@@ -10,42 +9,41 @@ from msgspec import Meta, Struct, field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from perdure.core.errors import Refused
-from perdure.runtime.verbs.nodes import Nodes, Readiness
-from perdure.surfaces.http import bodies
+from perdure.runtime.verbs.nodes import Nodes
 from perdure.surfaces.http.endpoint import MAX_LIMIT, Endpoint
+from perdure.surfaces.http.fields import Name
 from perdure.surfaces.http.requests import body_of, reply
 
 
 class MoveBody(Struct, kw_only=True):
-    """Which sessions are moved: give one of the two."""
+    """The sessions to move: either their ids, or all of a node."""
 
-    session_ids: Annotated[list[bodies.Name], Meta(max_length=MAX_LIMIT)] = []
-    source: bodies.Name | None = field(default=None, name="from")
-    """A node: all of its sessions that have not ended."""
+    session_ids: Annotated[list[Name], Meta(max_length=MAX_LIMIT)] = []
+    source: Name | None = field(default=None, name="from")
+    """A node. All its sessions that have not ended are moved."""
 
 
 class Node(Struct, kw_only=True):
     id: str
     name: str
     url: str | None
-    """Where people reach it."""
+    """Its address for clients."""
     version: str | None
     state: Literal["alive", "silent", "draining", "dead"]
     """`silent`: its heartbeat has not changed for longer than its `takeover_after_s`."""
     draining: bool
-    """A person wants it to start nothing new, whether it is alive or not."""
+    """Whether it was asked to start no new turns. Independent of whether it is alive."""
     this: bool
-    """The node that answers this request."""
+    """Whether it is the node that responds."""
     started_at: str | None
     last_seen_s: float | None
-    """For how long the answering node has seen no new heartbeat; null for itself."""
+    """Seconds since its last heartbeat, as seen by the responding node; null for that node itself."""
     sessions: int
-    """How many it owns that have not ended."""
+    """Sessions that it owns and that have not ended."""
     running: int
-    """In how many of them a turn runs."""
+    """How many of them run a turn."""
     slots: int | None
-    """How many turns it runs at a time; 0: no limit, null: not known."""
+    """How many turns it runs at the same time; 0: no limit, null: unknown."""
     labels: list[str]
     workdirs: Literal["local", "shared"]
     agents: list[str]
@@ -59,7 +57,7 @@ class NodeRemoved(Struct, kw_only=True):
     id: str
     name: str
     sessions: int
-    """How many sessions have no node now."""
+    """How many sessions have no node after this."""
 
 
 class NotMoved(Struct, kw_only=True):
@@ -74,22 +72,9 @@ class Moved(Struct, kw_only=True):
     failed: list[NotMoved]
 
 
-class Ready(Struct, kw_only=True):
-    status: Literal["ready"]
-    node: str | None
-    """The id of the node that answers."""
-
-
 def _nodes(request: Request) -> Nodes:
     nodes: Nodes = request.app.state.nodes
     return nodes
-
-
-async def ready(request: Request) -> Response:
-    readiness: Readiness = request.app.state.readiness
-    if (reason := readiness.reason()) is not None:
-        raise Refused("unavailable", reason)
-    return reply({"status": "ready", "node": _nodes(request).this})
 
 
 async def list_nodes(request: Request) -> Response:
@@ -114,17 +99,14 @@ async def move_sessions(request: Request) -> Response:
     return reply(await _nodes(request).move(to, session_ids=body.session_ids, source=body.source))
 
 
-READY = Endpoint(
-    "GET", "/api/ready", ready, "Whether the server should get new requests, for load balancers", answers={200: Ready}
-)
 N = "/api/nodes/{node_id}"
 NODES = [
-    Endpoint("GET", "/api/nodes", list_nodes, "All nodes of this installation", answers={200: NodeList}),
+    Endpoint("GET", "/api/nodes", list_nodes, "List the nodes", answers={200: NodeList}),
     Endpoint(
         "POST",
         f"{N}/drain",
         drain_node,
-        "Let a node start nothing new; what runs there goes on",
+        "Drain a node: it starts no new turns, and running turns continue",
         answers={200: Node},
         refusals=("not_found", "conflict"),
     ),
@@ -140,7 +122,7 @@ NODES = [
         "DELETE",
         N,
         remove_node,
-        "Forget a node that is gone for good; its sessions have no node then",
+        "Remove a node that is gone for good; other nodes can then run its sessions",
         answers={200: NodeRemoved},
         refusals=("not_found", "conflict"),
     ),
@@ -148,7 +130,7 @@ NODES = [
         "POST",
         f"{N}/move",
         move_sessions,
-        "Move sessions to this node: some, or all of another node",
+        "Move sessions to this node: the given ones, or all of another node",
         body=MoveBody,
         answers={200: Moved},
         refusals=("not_found", "conflict", "turn_active", "session_ended"),

@@ -1,7 +1,7 @@
-"""Open Design's surface: a run by its id, and the answer to a question as the result of a tool.
+"""Open Design's API: get a run by its id, and answer a question with the result of its tool.
 
-Above: the table of endpoints. Below: the verbs, as for every surface. A run is a turn; its id names its session and its
-number. What answers a question is told apart in tool_results.py.
+Above: routes.py. Below: the verbs; open_design_answers.py converts results to answers. A run is a turn. Its id consists
+of the session's id and the turn's number.
 """
 
 from typing import Any, Literal
@@ -14,24 +14,24 @@ from starlette.responses import Response
 from perdure.core import commands as cmd
 from perdure.core.errors import Refused
 from perdure.core.view import public_prompt, public_turn
-from perdure.runtime.log.journal import Journal
-from perdure.surfaces.http import shapes
+from perdure.runtime.verbs.streams import FollowedSession
 from perdure.surfaces.http.endpoint import Endpoint
-from perdure.surfaces.http.handlers import verbs
-from perdure.surfaces.http.requests import body_of, reply
+from perdure.surfaces.http.open_design_answers import answers_in
+from perdure.surfaces.http.prompts import Prompt, Resolved
+from perdure.surfaces.http.requests import body_of, reply, verbs
 from perdure.surfaces.http.runs import STATUS_OF_STOP_REASON
-from perdure.surfaces.http.tool_results import answers_in
+from perdure.surfaces.http.sessions import Turn
 
 MAX_TURN_DIGITS = 15
 
 
-class TurnRun(shapes.Turn, kw_only=True):
-    """A run: its turn, and whether the agent went on in its own session instead of being told everything."""
+class TurnRun(Turn, kw_only=True):
+    """A turn, and whether the agent continued its native session instead of getting the transcript."""
 
     session_id: str
     status: Literal["running", "completed", "failed", "cancelled"]
     session_resumed: bool = field(name="sessionResumed")
-    pending_prompts: list[shapes.Prompt]
+    pending_prompts: list[Prompt]
 
 
 class ToolResultBody(Struct, kw_only=True, rename="camel"):
@@ -40,15 +40,15 @@ class ToolResultBody(Struct, kw_only=True, rename="camel"):
     tool_use_id: str
     content: Any = None
     is_error: bool = False
-    """There is no answer: the question is cancelled."""
+    """True cancels the question."""
 
 
-class ToolResultTaken(shapes.Resolved, kw_only=True):
+class ToolResultTaken(Resolved, kw_only=True):
     ok: bool = True
 
 
-async def _run(request: Request) -> tuple[Journal, dict[str, Any]]:
-    """The journal and the turn of a run."""
+async def _run(request: Request) -> tuple[FollowedSession, dict[str, Any]]:
+    """The session and the turn of a run."""
     run_id = request.path_params["run_id"]
     session_id, _, number = run_id.rpartition(".")
     sessions = verbs(request)
@@ -68,7 +68,7 @@ async def _run(request: Request) -> tuple[Journal, dict[str, Any]]:
     raise unknown
 
 
-def _prompts(journal: Journal, turn: dict[str, Any]) -> list[dict[str, Any]]:
+def _prompts(journal: FollowedSession, turn: dict[str, Any]) -> list[dict[str, Any]]:
     return [public_prompt(prompt) for prompt in journal.state.prompts.values() if prompt.turn == turn["turn"]]
 
 
@@ -86,7 +86,7 @@ async def get_run(request: Request) -> Response:
 
 
 async def answer_run(request: Request) -> Response:
-    """A question waits for the result of its tool; an agent whose questions are no tools is answered by prompt id."""
+    """`tool_use_id` is the tool call that asked the question, or the prompt's id if the agent asks without a tool."""
     body = await body_of(request, ToolResultBody)
     journal, turn = await _run(request)
     prompt = next((p for p in _prompts(journal, turn) if body.tool_use_id in (p["tool_id"], p["prompt_id"])), None)
@@ -94,7 +94,7 @@ async def answer_run(request: Request) -> Response:
         raise _nothing_waits(journal, turn, body.tool_use_id)
     path = f"POST /api/sessions/{journal.state.id}/prompts/{prompt['prompt_id']}"
     if prompt["kind"] != "question":
-        raise Refused("invalid", f"This tool waits for a permission, not for a result. Give it with {path}.")
+        raise Refused("invalid", f"This tool waits for permission, not for a result. Answer it with {path}.")
     if body.is_error:
         command = cmd.AnswerPrompt(prompt_id=prompt["prompt_id"], cancel=True)
     else:
@@ -103,13 +103,14 @@ async def answer_run(request: Request) -> Response:
     return reply({"ok": True, **await verbs(request).answer(journal.state.id, command)})
 
 
-def _nothing_waits(journal: Journal, turn: dict[str, Any], tool_use_id: str) -> Refused:
+def _nothing_waits(journal: FollowedSession, turn: dict[str, Any], tool_use_id: str) -> Refused:
     if turn["stop_reason"] is not None:
-        return Refused("prompt_resolved", "The run is over, so nothing in it waits for an answer.")
+        return Refused("prompt_resolved", "The run has ended and has no open questions.")
     if tool_use_id in journal.state.resolved_prompts or tool_use_id in journal.view.tools:
-        return Refused("prompt_resolved", "This tool does not wait for an answer, or has got one.")
+        return Refused("prompt_resolved", "This tool is not waiting for an answer, or has already got one.")
     return Refused(
-        "not_found", f"No tool {tool_use_id!r} waits in this run. GET /api/runs/{turn['run_id']} shows which."
+        "not_found",
+        f"No tool {tool_use_id!r} is waiting in this run. GET /api/runs/{turn['run_id']} lists what is.",
     )
 
 
@@ -118,7 +119,7 @@ OPEN_DESIGN = [
         "GET",
         "/api/runs/{run_id}",
         get_run,
-        "Open Design: one run, and whether its agent went on in its own session",
+        "Open Design: get a run, and whether its agent continued its native session",
         answers={200: TurnRun},
         refusals=("not_found",),
     ),

@@ -1,4 +1,7 @@
-"""The OpenAPI document, read from the table of endpoints, and a plain page that shows it."""
+"""Generates the OpenAPI document, and a plain HTML page with the list of endpoints.
+
+Above: app.py, docs/generate.py and tests. Below: the endpoints in routes.py, with their bodies and responses.
+"""
 
 import html
 import re
@@ -9,14 +12,15 @@ import msgspec
 from perdure import __version__
 from perdure.core.errors import STATUS_OF_CODE
 from perdure.surfaces.http.access import COOKIE
-from perdure.surfaces.http.routes import ENDPOINTS, POSITION, Endpoint
-from perdure.surfaces.http.shapes import Problem
+from perdure.surfaces.http.endpoint import POSITION, Endpoint
+from perdure.surfaces.http.problems import Problem
+from perdure.surfaces.http.routes import ENDPOINTS
 
 REF = "#/components/schemas/{name}"
 _TYPES = {str: "string", int: "integer", bool: "boolean"}
 FRAME = {"type": "object", "properties": {name: {"type": "string"} for name in ("id", "event", "data")}}
-"""One event of a stream."""
-DIFFERENT = {
+"""One server-sent event."""
+CONFLICTING_FRESH = {
     "anyOf": [
         {
             "required": ["fresh", "forceFreshSession"],
@@ -25,11 +29,11 @@ DIFFERENT = {
         for fresh in (True, False)
     ]
 }
-"""One wish under two names, said differently."""
+"""Matches a body that has different values for `fresh` and its alias."""
 
 
 def document(cookie: str = f"{COOKIE}_ID") -> dict[str, Any]:
-    """`cookie` is its name at the server that shows this: each installation has its own."""
+    """`cookie` is the name of the sign-in cookie, which differs between installations."""
     kinds: list[Any] = [Problem]
     for endpoint in ENDPOINTS:
         answered = [kind for status in endpoint.answers for kind in answer_kinds(endpoint, status)]
@@ -37,7 +41,7 @@ def document(cookie: str = f"{COOKIE}_ID") -> dict[str, Any]:
     _, components = msgspec.json.schema_components(kinds, ref_template=REF)
     for schema in components.values():
         if {"fresh", "forceFreshSession"} <= set(schema.get("properties", {})):
-            schema["not"] = DIFFERENT
+            schema["not"] = CONFLICTING_FRESH
     paths: dict[str, Any] = {}
     for endpoint in ENDPOINTS:
         paths.setdefault(shown_path(endpoint), {})[endpoint.method.lower()] = _operation(endpoint)
@@ -63,12 +67,12 @@ def document(cookie: str = f"{COOKIE}_ID") -> dict[str, Any]:
 
 
 def shown_path(endpoint: Endpoint) -> str:
-    """Without what only the routing needs to know: that an id may have slashes in it."""
+    """The path without the router's `:path` marks."""
     return endpoint.path.replace(":path}", "}")
 
 
 def answer_kinds(endpoint: Endpoint, status: int) -> tuple[Any, ...]:
-    """What an answer may be: structs, lists of one, media types; nothing where it has no body."""
+    """The possible bodies of a response: structs, lists of a struct, media types. None for an empty body."""
     kind = endpoint.answers[status]
     return kind if isinstance(kind, tuple) else () if kind is None else (kind,)
 
@@ -132,7 +136,7 @@ def _responses(endpoint: Endpoint) -> dict[str, Any]:
 
 
 def page() -> str:
-    """Every endpoint on one page, with no script and nothing from elsewhere."""
+    """All endpoints on one HTML page, without scripts or external resources."""
     rows = [
         f"<tr><td>{endpoint.method}</td><td><code>{html.escape(shown_path(endpoint))}</code></td>"
         f"<td>{html.escape(endpoint.summary)}</td>"
@@ -142,9 +146,9 @@ def page() -> str:
     return (
         '<!doctype html><html lang="en"><meta charset="utf-8"><title>Perdure API</title>'
         '<link rel="stylesheet" href="/page/docs.css"><main><h1>Perdure API</h1>'
-        "<p>The full description is the OpenAPI document at <code>/api/openapi.json</code>, which needs the token like "
-        "all that is listed here, except for health, ready and login.</p>"
-        "<table><thead><tr><th>Method</th><th>Path</th><th>What it does</th><th>Takes</th></tr></thead><tbody>"
+        "<p>The OpenAPI document at <code>/api/openapi.json</code> describes the API in full. It needs the token, like "
+        "all endpoints here except health, ready and login.</p>"
+        "<table><thead><tr><th>Method</th><th>Path</th><th>What it does</th><th>Body or query</th></tr></thead><tbody>"
         + "".join(rows)
         + "</tbody></table></main></html>"
     )

@@ -1,9 +1,13 @@
-"""Errors as problem documents (RFC 9457), made in this one place."""
+"""Error responses: problem documents as in RFC 9457.
+
+Above: the guard, app.py and large_responses.py. Below: the errors of core.
+"""
 
 import logging
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -12,28 +16,35 @@ from perdure.core.errors import STATUS_OF_CODE, Refused, StoreBusy, StoreDamaged
 logger = logging.getLogger(__name__)
 
 TITLES = {
-    "invalid": "The request is not valid",
-    "unauthorized": "A token is needed",
-    "forbidden": "This is not allowed",
-    "not_found": "There is no such thing",
+    "invalid": "Invalid request",
+    "unauthorized": "Authentication required",
+    "forbidden": "Not allowed",
+    "not_found": "Not found",
     "turn_active": "A turn is running",
     "no_turn_active": "No turn is running",
     "session_ended": "The session has ended",
-    "slots_full": "No slot is free",
-    "queue_full": "Too many messages wait",
-    "prompt_resolved": "The prompt was answered already",
-    "conflict": "This does not fit what is there",
-    "too_large": "The request is too large",
+    "slots_full": "No free slot",
+    "queue_full": "The queue is full",
+    "prompt_resolved": "The prompt was already answered",
+    "conflict": "Conflict with the current state",
+    "too_large": "Request too large",
     "rate_limited": "Too many requests",
     "agent_unavailable": "The agent can't be started",
-    "unavailable": "Not available now",
-    "damaged": "What is stored is damaged",
-    "internal": "Perdure failed",
+    "unavailable": "Temporarily unavailable",
+    "damaged": "Stored data is damaged",
+    "internal": "Internal error",
 }
-
-
 STORE_BUSY_RETRY_S = 1
-"""How long a client should wait when too much waits to be written."""
+
+
+class Problem(Struct, kw_only=True):
+    type: str
+    title: str
+    status: int
+    detail: str
+    code: str
+    error: str
+    """The same as `detail`."""
 
 
 def problem(code: str, detail: str, status: int | None = None, **facts: Any) -> Response:
@@ -70,23 +81,23 @@ def on_store_error(_: Request, error: Exception) -> Response:
 
 
 def store_problem(error: Exception) -> Response:
-    """The store did not keep a fact. That is no bug of ours: it may do so in a moment, or when there is room."""
+    """The response if the store has failed. Not a bug: the cause is the disk or the database."""
     if isinstance(error, StoreBusy):
-        words = "The server has more to store than its disk takes now. Try again in a moment; this was not taken."
-        return refused(Refused("unavailable", words, retry_after_s=STORE_BUSY_RETRY_S))
+        detail = "The disk is too slow for the current load. Try again in a moment; nothing was saved."
+        return refused(Refused("unavailable", detail, retry_after_s=STORE_BUSY_RETRY_S))
     if isinstance(error, StoreUnavailable):
-        logger.warning("the database can't be used: %s", error)
-        words = "The database can't be used now. Try again in a moment; this was not taken."
-        return refused(Refused("unavailable", words, retry_after_s=STORE_BUSY_RETRY_S))
+        logger.warning("database unavailable, request refused: %s", error)
+        detail = "The database is unavailable. Try again in a moment; nothing was saved."
+        return refused(Refused("unavailable", detail, retry_after_s=STORE_BUSY_RETRY_S))
     if isinstance(error, StoreFull):
-        return problem("unavailable", "The disk is full. Make room and try again; this was not taken.")
+        return problem("unavailable", "The disk is full. Free some space and try again; nothing was saved.")
     if isinstance(error, StoreDamaged):
-        return problem("damaged", f"{error}. Run `perdure doctor --deep` on the server, which says what to do.", 500)
-    logger.error("the store failed: %s", error)
-    return problem("unavailable", "The store can't be used now. Try again; the server's log says what is wrong.")
+        return problem("damaged", f"{error}. Run `perdure doctor --deep` on the server to see what to do.", 500)
+    logger.error("store failed, request refused: %s", error)
+    return problem("unavailable", "The store is unavailable. Try again; the server's log has the cause.")
 
 
 def on_unreadable(_: Request, error: Exception) -> Response:
-    """What a request brings is checked where it comes in; so this was stored, and is not as it was written."""
-    logger.error("something that is stored can't be read: %s: %s", type(error).__name__, error)
-    return problem("damaged", "What is stored is damaged here. Run `perdure doctor --deep` on the server.", 500)
+    """Requests are validated before they are stored, so data that can't be decoded here was damaged in the store."""
+    logger.error("stored data can't be decoded, request refused: %s: %s", type(error).__name__, error)
+    return problem("damaged", "Stored data is damaged. Run `perdure doctor --deep` on the server.", 500)

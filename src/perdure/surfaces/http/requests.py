@@ -1,4 +1,7 @@
-"""Reading what others send: bodies into structs, queries into values. A mistake becomes a sentence: what to do."""
+"""Reads requests and writes JSON replies: bodies into structs, query parameters into values, the verbs of the server.
+
+Above: the handlers. Below: starlette and msgspec. Invalid input is refused with a message that says what to send.
+"""
 
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -8,27 +11,73 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from perdure.core.errors import Refused
-from perdure.core.misfits import field_of, what_is_wrong
-from perdure.surfaces.http.endpoint import MAX_LIMIT, MAX_POSITION
-
-__all__ = ["MAX_LIMIT", "MAX_POSITION", "body_of", "flag", "position_of", "reply", "whole_number"]
+from perdure.core.validation import field_of, what_is_wrong
+from perdure.runtime.verbs.sessions import Sessions
+from perdure.surfaces.http.endpoint import MAX_POSITION
 
 T = TypeVar("T")
 BODY_SLACK_BYTES = 64 * 1024
 JSON_ESCAPE_FACTOR = 6
 BASE64_FACTOR = 4 / 3
 MAX_VALUES = 64 * 1024
-"""In the lists and objects of a request, besides what may be text of its message."""
+"""Values in the lists and objects of a request, in addition to one per byte of the longest message."""
 MEDIA = "application/json"
+BAD_POSITION = "The position must be the id of an event, or the number of events to skip."
+
+
+def verbs(request: Request) -> Sessions:
+    sessions: Sessions = request.app.state.sessions
+    return sessions
+
+
+def reply(value: Any, status: int = 200) -> Response:
+    return Response(msgspec.json.encode(value), status_code=status, media_type=MEDIA)
+
+
+# Bodies ---------------------------------------------------------------------------------------------------------------
+
+
+async def body_of(
+    request: Request, kind: type[T], *, limit_bytes: int | None = None, now: dict[str, Any] | None = None
+) -> T:
+    """Decode the JSON body as `kind`. An empty body counts as an empty object. Unknown fields are ignored, so new
+    clients work with old servers. Fields in `kind.refused_fields` exist but can't be set with this request: they are
+    refused with a hint, unless they have their current value (`now`), so a client can send back what it has read."""
+    raw = await raw_body_of(request, limit_bytes or _usual_limit_bytes(request))
+    _check_values(raw, request.app.state.max_message_bytes + MAX_VALUES)
+    body = decoded(raw, kind, _read)
+    refused_fields: dict[str, str] = getattr(kind, "refused_fields", {})
+    if refused_fields:
+        _check_fields(decoded(raw, dict[str, msgspec.Raw]), refused_fields, now or {})
+    return body
+
+
+async def raw_body_of(request: Request, limit_bytes: int) -> bytearray:
+    raw = bytearray()
+    async for piece in request.stream():
+        if len(raw) + len(piece) > limit_bytes:
+            raise Refused("too_large", f"The request is larger than {limit_bytes} bytes.")
+        raw += piece
+    return raw
 
 
 def _strictly(raw: bytearray, kind: type[T]) -> T:
     return msgspec.json.decode(raw, type=kind)
 
 
+def decoded(raw: bytearray, kind: type[T], read: Callable[[bytearray, type[T]], T] = _strictly) -> T:
+    try:
+        return read(raw or bytearray(b"{}"), kind)
+    except msgspec.ValidationError as error:
+        facts = {"fields": [field]} if (field := field_of(error)) else {}
+        raise Refused("invalid", f"The request is not valid: {what_is_wrong(error, kind)}.", **facts) from error
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise Refused("invalid", f"The body is not valid JSON: {error}.") from error
+
+
 def _read(raw: bytearray, kind: type[T]) -> T:
-    """In JSON 3.0 is a whole number as 3 is, and some programs write it so. To look for that costs time, so it is done
-    only where something does not fit."""
+    """Accept 3.0 as the integer 3: in JSON they are the same number, and some programs write it that way. Converting
+    is slow, so it is done only after strict decoding has failed."""
     try:
         return _strictly(raw, kind)
     except msgspec.ValidationError as error:
@@ -50,41 +99,8 @@ def _whole(value: Any) -> Any:
     return value
 
 
-async def body_of(
-    request: Request, kind: type[T], *, limit_bytes: int | None = None, now: dict[str, Any] | None = None
-) -> T:
-    """The request's JSON as `kind`. An empty body is an empty object. Unknown fields are ignored; known ones that can't
-    be set with this request are refused, unless they say what is so already (`now`)."""
-    raw = await raw_body_of(request, limit_bytes or _usual_limit_bytes(request))
-    _check_values(raw, request.app.state.max_message_bytes + MAX_VALUES)
-    body = decoded(raw, kind, _read)
-    elsewhere: dict[str, str] = getattr(kind, "elsewhere", {})
-    if elsewhere:
-        _refuse_elsewhere(decoded(raw, dict[str, msgspec.Raw]), elsewhere, now or {})
-    return body
-
-
-async def raw_body_of(request: Request, limit_bytes: int) -> bytearray:
-    raw = bytearray()
-    async for piece in request.stream():
-        if len(raw) + len(piece) > limit_bytes:
-            raise Refused("too_large", f"The request is larger than {limit_bytes} bytes.")
-        raw += piece
-    return raw
-
-
-def decoded(raw: bytearray, kind: type[T], read: Callable[[bytearray, type[T]], T] = _strictly) -> T:
-    try:
-        return read(raw or bytearray(b"{}"), kind)
-    except msgspec.ValidationError as error:
-        facts = {"fields": [field]} if (field := field_of(error)) else {}
-        raise Refused("invalid", f"The request does not fit: {what_is_wrong(error, kind)}.", **facts) from error
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise Refused("invalid", f"The body is not valid JSON: {error}.") from error
-
-
-def _refuse_elsewhere(given: dict[str, msgspec.Raw], elsewhere: dict[str, str], now: dict[str, Any]) -> None:
-    for name, what_to_do in elsewhere.items():
+def _check_fields(given: dict[str, msgspec.Raw], refused_fields: dict[str, str], now: dict[str, Any]) -> None:
+    for name, what_to_do in refused_fields.items():
         if name not in given:
             continue
         value, before = decoded(bytearray(given[name]), object), now.get(name)
@@ -93,21 +109,20 @@ def _refuse_elsewhere(given: dict[str, msgspec.Raw], elsewhere: dict[str, str], 
 
 
 def _check_values(raw: bytearray, limit: int) -> None:
-    """A list of nothing takes thirty times the memory of its JSON. Each value begins with one of these characters, and
-    the only long text, a message, has no more of them than bytes."""
+    """Refuse a body with too many values: a list of nulls takes thirty times the memory of its JSON. Every value
+    follows one of these three characters, and a message has at most as many of them as bytes."""
     if len(raw) > limit and sum(raw.count(mark) for mark in (b",", b"[", b"{")) > limit:
         raise Refused("too_large", "The request has too many values in its lists.")
 
 
 def _usual_limit_bytes(request: Request) -> int:
-    """As much as a message may have, however it is written, with its attachments in base64."""
+    """Room for the longest message with every character escaped, and for its attachments in base64."""
     known = request.app.state
     escaped = known.max_message_bytes * JSON_ESCAPE_FACTOR
     return int(escaped + known.max_attachment_bytes * BASE64_FACTOR + BODY_SLACK_BYTES)
 
 
-def reply(value: Any, status: int = 200) -> Response:
-    return Response(msgspec.json.encode(value), status_code=status, media_type=MEDIA)
+# Query parameters -----------------------------------------------------------------------------------------------------
 
 
 def whole_number(request: Request, name: str, default: int, *, low: int = 0, high: int = MAX_POSITION) -> int:
@@ -127,8 +142,8 @@ def flag(request: Request, name: str) -> bool:
 
 
 def position_of(request: Request, digits: int = 17) -> tuple[str | None, int | None]:
-    """(positions as text or None, epoch): from Last-Event-ID, which wins, or from `offset`, which may be a plain number
-    of events and then is of no epoch."""
+    """The positions as text, and their epoch, from the Last-Event-ID header or else from `offset`. A plain number in
+    `offset` counts events and has no epoch. Without a position, both are None."""
     given = request.headers.get("last-event-id")
     if given is None:
         given = request.query_params.get("offset")
@@ -137,9 +152,9 @@ def position_of(request: Request, digits: int = 17) -> tuple[str | None, int | N
     text, dash, epoch = given.strip().partition("-")
     numbers = text.split(".")
     if not all(part.isascii() and part.isdigit() and len(part) <= digits for part in numbers):
-        raise Refused("invalid", "The position must be the id of an event, or a number of events to skip.")
+        raise Refused("invalid", BAD_POSITION)
     if dash and not (epoch.isascii() and epoch.isdigit() and len(epoch) <= 9):
-        raise Refused("invalid", "The position must be the id of an event, or a number of events to skip.")
+        raise Refused("invalid", BAD_POSITION)
     if not dash and "last-event-id" not in request.headers:
         return text, None
     return text, int(epoch or 0)

@@ -1,7 +1,7 @@
-"""Runs: one prompt that is worked to its end. The shape that a run has for others, and the single run in one call.
+"""Runs over HTTP: run one prompt and return its result in one call.
 
-Above: the table of endpoints, and Diane's surface, which shows its turns in the same shape. Below: the verbs, and
-collecting.py, which waits. A single run is a session like any other, that closes itself when its turn is over.
+Above: routes.py, and diane.py, which shows turns in the same shape. Below: the verbs, and collecting.py, which waits
+for the turn. The session of a single run closes when its turn ends. Otherwise it is an ordinary session.
 """
 
 import hashlib
@@ -13,34 +13,36 @@ from starlette.responses import Response
 
 from perdure.config import Seconds
 from perdure.core.permissions import Rule
-from perdure.runtime.verbs.sessions import Opening, Outgoing, WhenFull
+from perdure.runtime.verbs.sessions import NewSession, Outgoing, WhenFull
 from perdure.surfaces.collecting import Collected, collect
-from perdure.surfaces.http import bodies
-from perdure.surfaces.http.handlers import create_once, verbs
-from perdure.surfaces.http.requests import body_of, flag, reply
-from perdure.surfaces.http.waiting import while_connected
+from perdure.surfaces.http.endpoint import Endpoint
+from perdure.surfaces.http.fields import Labels, MessageId, Name, NonBlankText, PathText, TitleText
+from perdure.surfaces.http.long_requests import while_connected
+from perdure.surfaces.http.messages import Accepted
+from perdure.surfaces.http.requests import body_of, flag, reply, verbs
+from perdure.surfaces.http.sessions import create_once
 
 Status = Literal["completed", "failed", "cancelled"]
 STATUS_OF_STOP_REASON: dict[str, Status] = {"failed": "failed", "timed_out": "failed", "cancelled": "cancelled"}
-"""All others are ends that the agent chose."""
+"""All other stop reasons mean that the agent has finished: `completed`."""
 
 
 class RunBody(Struct, kw_only=True):
-    """One prompt, to an agent that is let go afterwards."""
+    """One prompt. The session closes after its turn."""
 
-    text: bodies.SaidText
-    agent: bodies.Name | None = None
-    project: bodies.Name | None = None
-    workdir: bodies.PathText | None = None
-    title: bodies.TitleText = ""
-    model: bodies.Name | None = None
-    mode: bodies.Name | None = None
-    labels: bodies.Labels = []
-    parent: bodies.Name | None = None
+    text: NonBlankText
+    agent: Name | None = None
+    project: Name | None = None
+    workdir: PathText | None = None
+    title: TitleText = ""
+    model: Name | None = None
+    mode: Name | None = None
+    labels: Labels = []
+    parent: Name | None = None
     """The session that starts this run."""
     timeout_s: Seconds | None = None
     permissions: Annotated[list[Rule], Meta(max_length=1_000)] = []
-    message_id: bodies.MessageId | None = None
+    message_id: MessageId | None = None
     when_full: WhenFull = "wait"
 
 
@@ -60,7 +62,7 @@ class RunError(Struct, kw_only=True):
 
 
 class Run(Struct, kw_only=True):
-    """A turn that is over. What was said until then is in `output`, however it ended."""
+    """A finished turn. `output` has the agent's text, even if the turn failed or was cancelled."""
 
     run_id: str
     agent_name: str
@@ -74,7 +76,7 @@ class Run(Struct, kw_only=True):
 
 
 class SingleRun(Run, kw_only=True):
-    """The same, and what else is known of its turn. `text` is all of the output in one piece."""
+    """A finished run with the details of its turn. `text` is the whole output."""
 
     text: str
     message_id: str
@@ -115,22 +117,23 @@ def shown_single_run(turn: Collected) -> SingleRun:
 
 
 async def run(request: Request) -> Response:
-    """Start, one prompt, collect, close. A message_id makes it repeatable: the same run is waited for again."""
+    """Create a session, send the prompt and wait for the result. With a message_id, a repeated request does not start a
+    second run: it waits for the same one."""
     body = await body_of(request, RunBody)
     waits = flag(request, "wait") if "wait" in request.query_params else True
     message = Outgoing(text=body.text, message_id=body.message_id, when_full=body.when_full)
     if body.message_id is None:
-        _, accepted = await verbs(request).create(_opening(body), message)
+        _, accepted = await verbs(request).create(_new_session(body), message)
     else:
         seed = f"run {body.message_id}".encode("utf-8", "surrogatepass")
-        accepted = await create_once(request, "s_" + hashlib.sha256(seed).hexdigest()[:21], _opening(body), message)
+        accepted = await create_once(request, "s_" + hashlib.sha256(seed).hexdigest()[:21], _new_session(body), message)
     if not waits:
         return reply(accepted, 202)
     return reply(shown_single_run(await while_connected(request, collect(verbs(request), accepted))))
 
 
-def _opening(body: RunBody) -> Opening:
-    return Opening(
+def _new_session(body: RunBody) -> NewSession:
+    return NewSession(
         project=body.project,
         workdir=body.workdir,
         agent=body.agent,
@@ -143,3 +146,17 @@ def _opening(body: RunBody) -> Opening:
         permissions=tuple(body.permissions),
         single_shot=True,
     )
+
+
+RUNS = [
+    Endpoint(
+        "POST",
+        "/api/run",
+        run,
+        "Run one prompt, return the result and close the session",
+        body=RunBody,
+        query={"wait": (bool, "False: respond immediately (202); follow the session's events for the result.")},
+        answers={200: SingleRun, 202: Accepted},
+        refusals=("not_found", "slots_full", "conflict", "turn_active", "too_large", "agent_unavailable"),
+    ),
+]

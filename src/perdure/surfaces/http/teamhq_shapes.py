@@ -1,40 +1,39 @@
-"""What TeamHQ's requests carry and what they are answered, as structs: read, and shown in the OpenAPI document.
+"""TeamHQ's request bodies and responses.
 
-Above: teamhq.py of this folder. Below: nothing; surfaces/teamhq.py has the words.
+Above: teamhq.py in this folder. Below: nothing. surfaces/teamhq.py converts sessions to this format.
 """
 
 from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
-from perdure.surfaces.http import bodies
+from perdure.surfaces.http.fields import NON_BLANK, Name, TitleText
 
 MESSAGE_MAX_CHARS = 100_000
 STATES = ("processing", "idle", "ended")
 
-
-TeamText = Annotated[str, Meta(extra_json_schema={**bodies.SAID, "maxLength": MESSAGE_MAX_CHARS})]
+TeamText = Annotated[str, Meta(extra_json_schema={**NON_BLANK, "maxLength": MESSAGE_MAX_CHARS})]
 
 
 class TeamSessionBody(Struct, kw_only=True):
-    """A new session. Without a message the project's kickoff is its first one."""
+    """A new session. Without a message, the first message is the project's kickoff."""
 
     message: TeamText | None = None
-    title: bodies.TitleText = ""
-    agent: bodies.Name | None = None
+    title: TitleText = ""
+    agent: Name | None = None
 
 
 class TeamMessageBody(Struct, kw_only=True):
-    """A further message. What is no text at all is refused in TeamHQ's own words, so it is looked at later."""
+    """A message to a session. `message` may have any type here: the handler checks it, with TeamHQ's error messages."""
 
     message: Any = None
-    agent: bodies.Name | None = None
+    agent: Name | None = None
     fresh: bool | UnsetType = UNSET
     force_fresh_session: bool | UnsetType = field(name="forceFreshSession", default=UNSET)
 
 
 class TeamMessage(TeamMessageBody, kw_only=True):
-    """The same as the document says it."""
+    """A message to a session."""
 
     message: TeamText
 
@@ -47,7 +46,7 @@ class TeamTurn(Struct, kw_only=True, rename="camel"):
 
 
 class TeamSession(Struct, kw_only=True, rename="camel"):
-    """A session as TeamHQ keeps it. `conversationId` and `cliSessionId` are the agent's own id."""
+    """A session in TeamHQ's format. `conversationId` and `cliSessionId` are the id of the agent's native session."""
 
     id: str
     project_id: str

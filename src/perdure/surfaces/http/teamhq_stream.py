@@ -1,9 +1,9 @@
-"""A session's events in TeamHQ's words, as server-sent events: all of them from a position on, then live.
+"""A session's events in TeamHQ's terms, as server-sent events: all events from a position on, then live ones.
 
-Above: teamhq.py. Below: a journal's frames, as for every viewer; what they no longer hold comes from the verbs. There
-is no snapshot: TeamHQ has no word for it. An event's id is its place in the log, counted from 0. A run of deltas that
-compaction joined is sent as the events that it was made from, so that the same number always has the same text,
-and a program that has seen some of them can tell which.
+Above: teamhq.py. Below: the session's frames, or the store for events that are no longer in memory. TeamHQ has no
+snapshots, so there are none here. An event's id is its position in the log, counted from 0. Deltas that compaction has
+joined are sent as the original events, so that an id always belongs to the same text. A client that reconnects in the
+middle of them may get some again, and recognizes them by their ids.
 """
 
 from collections.abc import Iterator
@@ -13,8 +13,8 @@ import msgspec
 
 from perdure.core.events import DELTA_TYPES
 from perdure.core.view import public_session
-from perdure.runtime.log.journal import Journal
-from perdure.runtime.verbs.sessions import Sessions, Stored
+from perdure.runtime.verbs.sessions import Sessions
+from perdure.runtime.verbs.streams import FollowedSession, Stored
 from perdure.surfaces.http.viewers import Hub, Viewer
 from perdure.surfaces.teamhq import Teller, number_of
 
@@ -25,32 +25,32 @@ Json = dict[str, Any]
 
 
 class TeamViewer(Viewer):
-    """Watches one session from a position on."""
+    """Streams one session from a position on."""
 
-    __slots__ = ("_cursor", "_journal", "_knows_tools", "_sessions", "_teller")
+    __slots__ = ("_cursor", "_has_tool_names", "_journal", "_sessions", "_teller")
 
-    def __init__(self, hub: Hub, sessions: Sessions, journal: Journal, position: int) -> None:
+    def __init__(self, hub: Hub, sessions: Sessions, journal: FollowedSession, position: int) -> None:
         super().__init__(hub)
         self._sessions = sessions
         self._journal = journal
         self._cursor = min(position, journal.last_seq)
         self._teller = Teller()
-        self._knows_tools = self._cursor == 0
+        self._has_tool_names = self._cursor == 0
 
     @property
     def position(self) -> int:
         return self._cursor
 
     def attach(self) -> None:
-        self._journal.followers.add(self)
+        self._journal.follow(self)
 
     def detach(self) -> None:
-        self._journal.followers.discard(self)
+        self._journal.unfollow(self)
 
     def wake(self) -> None:
         if self._paused or self._busy or self._pipe is None:
             return
-        frames = self._journal.frames_after(self._cursor) if self._knows_tools else None
+        frames = self._journal.frames_after(self._cursor) if self._has_tool_names else None
         if frames is None:
             self.catch_up(self._replay())
             return
@@ -63,18 +63,19 @@ class TeamViewer(Viewer):
             self._tell_end()
 
     async def _replay(self) -> None:
-        """What is no longer in memory, a batch at a time: afterwards this viewer is woken and looks again."""
-        if not self._knows_tools:
-            await self._learn_tools()
+        """Write a batch of events that are no longer in memory. The viewer is woken afterwards and continues."""
+        if not self._has_tool_names:
+            await self._read_tool_names()
         for row in await self._sessions.read(self._journal.state.id, self._cursor, READ_BATCH):
             for seq, event in _parts(row):
                 self._tell(seq, event)
                 if self._paused:
                     return
 
-    async def _learn_tools(self) -> None:
-        """The names of the tools that a result after this position may be of. Those of the last turn are in memory."""
-        self._knows_tools = True
+    async def _read_tool_names(self) -> None:
+        """Read the names of the tools whose results may come after the start position, because TeamHQ's tool results
+        contain the name. The tools of the last turn are in memory."""
+        self._has_tool_names = True
         if self._cursor >= self._journal.turn_after_seq and not self._journal.view.parts_offset:
             self._teller.tools = {key: tool["name"] for key, tool in self._journal.view.tools.items()}
             return
@@ -101,12 +102,12 @@ class TeamViewer(Viewer):
         self.finish()
 
     def _frame(self, seq: int, name: bytes, data: Json) -> bytes:
-        number = self._hub.log.event_id(number_of(seq))
+        number = self._hub.streams.event_id(number_of(seq))
         return b"id: %b\nevent: %b\ndata: %b\n\n" % (number, name, msgspec.json.encode(data))
 
 
 def _parts(row: Stored) -> Iterator[tuple[int, Json]]:
-    """An event as it was kept, or those that were joined to it."""
+    """The stored event, or the original events if compaction has joined them."""
     event: Json = msgspec.json.decode(row.body)
     if row.type not in DELTA_TYPES or not row.cuts:
         yield row.seq, event

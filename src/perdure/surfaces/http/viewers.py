@@ -1,8 +1,11 @@
-"""Viewers: connections that watch. They never drive anything, and a slow one costs nobody else anything.
+"""Viewers: connections that read a stream of events. They change nothing, and a slow viewer doesn't delay others.
 
-Above: streams.py decides where a viewer begins. Below: a journal's shared frames and a transport. A viewer is a cursor:
-woken once per commit, it writes what has gathered since, which is the same bytes for all who are at the same place.
-When its transport is full it is left alone; if by then the tail no longer holds what it missed, it gets a snapshot.
+Above: streams.py chooses the position at which a viewer starts. Below: the frames of a session, which all viewers
+share, and a transport. A viewer is a cursor. Each commit wakes it once, and it writes all frames after its cursor;
+viewers at the same position write the same bytes.
+
+Backpressure: while its transport is full, a viewer writes nothing. Afterwards it continues at its cursor. If the frames
+there are no longer in memory, it reads them from the store, or gets a snapshot if there are too many.
 """
 
 import asyncio
@@ -14,9 +17,7 @@ from typing import Any, Protocol
 import msgspec
 
 from perdure.core.errors import UNREADABLE, Refused, StoreError
-from perdure.runtime.log.feed import STREAMED, Change, Feed
-from perdure.runtime.log.journal import Journal
-from perdure.runtime.log.log import Log
+from perdure.runtime.verbs.streams import STREAMED, Change, FollowedSession, Streams
 
 logger = logging.getLogger(__name__)
 
@@ -27,7 +28,7 @@ READ_BATCH = 1_000
 
 
 class Pipe(Protocol):
-    """As much of a transport as a viewer needs."""
+    """The part of a transport that a viewer uses."""
 
     def write(self, data: bytes) -> None: ...
     def close(self) -> None: ...
@@ -36,19 +37,18 @@ class Pipe(Protocol):
 
 
 class Hub:
-    """All viewers of this server: for the heartbeat, and to close them at the end."""
+    """All viewers of this server. Sends heartbeats, and closes the viewers when the server stops."""
 
-    def __init__(self, log: Log, feed: Feed, replay_limit: int, heartbeat_s: float) -> None:
-        self.log = log
-        self.feed = feed
+    def __init__(self, streams: Streams, replay_limit: int, heartbeat_s: float) -> None:
+        self.streams = streams
         self.replay_limit = replay_limit
         self._heartbeat_s = heartbeat_s
         self.viewers: set[Viewer] = set()
         self.tasks: set[asyncio.Task[Any]] = set()
         self._beating: asyncio.Task[None] | None = None
-        log.watch_epoch(self.start_over)
+        streams.watch_epoch(self.start_over)
         self.is_signed_in: Callable[[str], bool] = lambda _: True
-        """Whether a sign-in still holds: it may end while a request by it is on its way to becoming a viewer."""
+        """Whether a sign-in is still valid. It can end while a request is being turned into a viewer."""
 
     def start(self) -> None:
         self._beating = asyncio.create_task(self._beat(), name="heartbeat")
@@ -72,7 +72,7 @@ class Hub:
                     viewer.leave()
 
     def start_over(self) -> None:
-        """Positions mean something else from now on: whoever comes back gets a snapshot."""
+        """Close all viewers, because their positions are no longer valid. They get a snapshot when they reconnect."""
         for viewer in list(self.viewers):
             viewer.leave()
 
@@ -92,14 +92,14 @@ class Hub:
 
 
 class Viewer(asyncio.Protocol):
-    """What all kinds share: a pipe that may be full or gone. Once taken over, it is its connection's protocol."""
+    """A pipe, which may be full or closed. After the takeover, the viewer is the protocol of its connection."""
 
     __slots__ = ("_busy", "_hub", "_paused", "_pipe", "login")
 
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
         self.login: str | None = None
-        """The browser's sign-in by which it came, if it was one."""
+        """The browser sign-in that opened this stream; None if it was opened with the token."""
         self._pipe: Pipe | None = None
         self._paused = False
         self._busy = False
@@ -113,7 +113,7 @@ class Viewer(asyncio.Protocol):
         else:
             self.leave()
 
-    # The connection, as asyncio sees it ----------------------------------------------------------------------------
+    # Callbacks of asyncio ------------------------------------------------------------------------------------------
 
     def pause_writing(self) -> None:
         self._paused = True
@@ -123,14 +123,14 @@ class Viewer(asyncio.Protocol):
         self.wake()
 
     def data_received(self, data: bytes) -> None:
-        """A viewer has nothing to say; what it says is not read."""
+        """Ignore what the client sends."""
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._pipe = None
         self._hub.viewers.discard(self)
         self.detach()
 
-    # What kinds do differently ---------------------------------------------------------------------------------------
+    # Implemented by each kind of viewer ------------------------------------------------------------------------------
 
     def attach(self) -> None:
         raise NotImplementedError
@@ -160,24 +160,24 @@ class Viewer(asyncio.Protocol):
             self._pipe.close()
 
     def leave(self) -> None:
-        """Close without waiting for one who does not read: what it lacks it gets when it comes back."""
+        """Close. If the client isn't reading, don't wait for it: it gets the rest when it reconnects."""
         if self._pipe is not None and self._paused:
             self._pipe.abort()
         else:
             self.finish()
 
     def catch_up(self, work: Any) -> None:
-        """Do something slow for this viewer; it is not woken meanwhile, and looks again afterwards."""
+        """Run a slow task for this viewer. Until the task is done, the viewer ignores wake-ups; then it wakes."""
         self._busy = True
 
         async def run() -> None:
             try:
                 await work
             except (Refused, StoreError, *UNREADABLE) as error:
-                logger.error("a viewer could not be served: %s: %s", type(error).__name__, error)
+                logger.error("could not read events for a viewer; closing it: %s: %s", type(error).__name__, error)
                 self.finish()
             except Exception:
-                logger.exception("a viewer could not be served")
+                logger.exception("could not read events for a viewer; closing it")
                 self.finish()
             finally:
                 self._busy = False
@@ -190,11 +190,11 @@ class Viewer(asyncio.Protocol):
 
 
 class SessionViewer(Viewer):
-    """Watches one session."""
+    """Streams one session."""
 
     __slots__ = ("_cursor", "_journal")
 
-    def __init__(self, hub: Hub, journal: Journal, position: int | None) -> None:
+    def __init__(self, hub: Hub, journal: FollowedSession, position: int | None) -> None:
         super().__init__(hub)
         self._journal = journal
         self._cursor = -1 if position is None or position > journal.last_seq else position
@@ -204,10 +204,10 @@ class SessionViewer(Viewer):
         return self._cursor
 
     def attach(self) -> None:
-        self._journal.followers.add(self)
+        self._journal.follow(self)
 
     def detach(self) -> None:
-        self._journal.followers.discard(self)
+        self._journal.unfollow(self)
 
     def wake(self) -> None:
         if self._paused or self._busy or self._pipe is None:
@@ -224,7 +224,7 @@ class SessionViewer(Viewer):
             return
         if frames:
             self._cursor = journal.last_seq
-            # As `write`, without the call: there may be thousands of viewers.
+            # Like `write`, but inlined: there can be thousands of viewers.
             if not self._pipe.is_closing():
                 self._pipe.write(frames)
         if journal.state.phase == "ended" or journal.is_erased:
@@ -236,7 +236,8 @@ class SessionViewer(Viewer):
         self.write(frame)
 
     async def _replay(self) -> None:
-        """What is no longer in memory comes from the store, unless that is more than a snapshot would be."""
+        """Write frames that are no longer in memory: read them from the store or, if they are too many or larger than a
+        snapshot, write a snapshot."""
         journal, limit = self._journal, self._hub.replay_limit
         if journal.last_seq - self._cursor > limit or self._cursor < journal.huge_seq:
             await self._snapshot()
@@ -249,7 +250,7 @@ class SessionViewer(Viewer):
             if not rows:
                 break
             for row in rows:
-                frame = self._hub.log.stored_frame(row)
+                frame = self._hub.streams.stored_frame(row)
                 pieces.append(frame)
                 size += len(frame)
             position = rows[-1].seq
@@ -260,25 +261,25 @@ class SessionViewer(Viewer):
         self.write(b"".join(pieces))
 
 
-def signature(journals: list[Journal]) -> int:
-    """Which sessions a cursor is about, so that it is not taken for one about others."""
+def signature(journals: list[FollowedSession]) -> int:
+    """A checksum of the session ids. A cursor contains it, so that it is not used for other sessions."""
     return zlib.crc32(",".join(journal.state.id for journal in journals).encode())
 
 
-def cursors_of(text: str, journals: list[Journal]) -> list[int] | None:
-    """The positions in an id of ManyViewer (-1: nothing was sent yet); None if it is about other sessions."""
+def cursors_of(text: str, journals: list[FollowedSession]) -> list[int] | None:
+    """The positions in an event id of a ManyViewer (-1: nothing sent yet); None if it belongs to other sessions."""
     first, *numbers = [int(part) for part in text.split(".")]
     positions = [number - 1 for number in numbers]
     return positions if first == signature(journals) and len(positions) == len(journals) else None
 
 
 class ManyViewer(Viewer):
-    """Watches several sessions at once. Its id is all its positions, in the order in which they were named, each one
-    higher than it is: 0 says that nothing of this session was sent yet."""
+    """Streams several sessions. An event id contains the positions in all of them, in the order of the request, each
+    plus one: 0 means that nothing of this session was sent yet."""
 
     __slots__ = ("_cursors", "_journals", "_signature")
 
-    def __init__(self, hub: Hub, journals: list[Journal], positions: list[int] | None) -> None:
+    def __init__(self, hub: Hub, journals: list[FollowedSession], positions: list[int] | None) -> None:
         super().__init__(hub)
         self._journals = journals
         self._signature = signature(journals)
@@ -291,16 +292,16 @@ class ManyViewer(Viewer):
 
     @property
     def position(self) -> int:
-        """It follows several journals, so it always says that there may be more."""
+        """Always -1, for "may be behind": there is no single position for several sessions."""
         return -1
 
     def attach(self) -> None:
         for journal in self._journals:
-            journal.followers.add(self)
+            journal.follow(self)
 
     def detach(self) -> None:
         for journal in self._journals:
-            journal.followers.discard(self)
+            journal.unfollow(self)
 
     def wake(self) -> None:
         if self._paused or self._busy or self._pipe is None:
@@ -326,62 +327,57 @@ class ManyViewer(Viewer):
         self.write(self._renamed(frame))
 
     def _renamed(self, frame: bytes) -> bytes:
-        """The same frame with this viewer's own cursor as its id."""
+        """The same frame with this viewer's cursor as its id."""
         cursor = ".".join(str(position + 1) for position in self._cursors)
-        suffix = f"-{self._hub.log.epoch}" if self._hub.log.epoch else ""
+        suffix = self._hub.streams.id_suffix
         return f"id: {self._signature}.{cursor}{suffix}\n".encode() + frame[frame.index(b"\n") + 1 :]
 
 
 class ChangesViewer(Viewer):
-    """Follows the state of all sessions. Its positions are those of the whole store."""
+    """Streams the changes of all sessions. Its positions are those of the feed."""
 
     __slots__ = ("_cursor", "_erased")
 
     def __init__(self, hub: Hub, position: int) -> None:
         super().__init__(hub)
         self._cursor = position
-        self._erased = hub.log.erased.count
+        self._erased = hub.streams.erased_count
 
     @property
     def position(self) -> int:
         return self._cursor
 
     def attach(self) -> None:
-        self._hub.feed.followers.add(self)
+        self._hub.streams.follow_changes(self)
 
     def detach(self) -> None:
-        self._hub.feed.followers.discard(self)
-
-    def begin(self, pipe: Pipe) -> None:
-        super().begin(pipe)
-        self._hub.feed.look()
+        self._hub.streams.unfollow_changes(self)
 
     def wake(self) -> None:
         if self._paused or self._busy or self._pipe is None:
             return
-        changes = self._hub.feed.kept_after(self._cursor)
+        streams = self._hub.streams
+        changes = streams.changes_after(self._cursor)
         if changes is None:
             self.catch_up(self._replay())
             return
         self._show(changes)
-        erased, since = self._hub.log.erased, self._erased
-        self._erased = erased.count
-        for session_id in erased.since(since):
-            gone = {"type": "session_erased", "session_id": session_id, "at": self._hub.log.stamp()}
+        since, self._erased = self._erased, streams.erased_count
+        for session_id in streams.erased_since(since):
+            gone = {"type": "session_erased", "session_id": session_id, "at": streams.stamp()}
             self.write(b"event: session_erased\ndata: " + msgspec.json.encode(gone) + b"\n\n")
 
     async def _replay(self) -> None:
-        """What is no longer in memory, some at a time: afterwards this viewer is woken and looks again."""
-        self._show(await self._hub.feed.after(self._cursor))
+        """Write a batch of changes that are no longer in memory. The viewer is woken afterwards and continues."""
+        self._show(await self._hub.streams.read_changes(self._cursor))
 
     def _show(self, changes: Sequence[Change]) -> None:
-        """Write until the connection is full: the rest is read again when there is room."""
-        log = self._hub.log
-        suffix = f"-{log.epoch}" if log.epoch else ""
+        """Write changes until the connection is full. The rest is read again when there is room."""
+        streams, suffix = self._hub.streams, self._hub.streams.id_suffix
         for position, _, event in changes:
             if self._paused:
                 return
             self._cursor = position
             if event.type in STREAMED:
-                frame = log.stored_frame(event)
+                frame = streams.stored_frame(event)
                 self.write(f"id: {position}{suffix}\n".encode() + frame[frame.index(b"\n") + 1 :])

@@ -1,6 +1,6 @@
-"""What the tools answer, made from what the API says. Pure.
+"""Converts API responses to tool results. Pure.
 
-Above: server.py. Below: the shapes of tools.py, and Diane's words for sessions.
+Above: server.py. Below: the shapes in tools.py, and Diane's shapes for sessions.
 """
 
 from typing import Any
@@ -8,12 +8,12 @@ from typing import Any
 from msgspec import UNSET
 from msgspec.structs import asdict
 
-from perdure.surfaces.http import diane_shapes
+from perdure.surfaces import diane_shapes
 from perdure.surfaces.mcp import tools
 
 Json = dict[str, Any]
 
-# More would fill a model's context; the whole is in the transcript.
+# More would fill a model's context; the transcript has all of it.
 OUTPUT_CHARS = 100_000
 MESSAGE_CHARS = 500
 STATUS_OF_STOP: dict[str | None, tools.RunStatus] = {
@@ -32,7 +32,7 @@ def listed(session: Json, now_s: float) -> tools.Listed:
 
 
 def run_of(session_id: str, turn: Json, waiting: list[Json]) -> tools.Run:
-    """A turn of the transcript; `waiting` are the prompts that hold it up."""
+    """The result for a turn of the transcript. `waiting`: the open prompts that block it."""
     text = "".join(part["text"] for part in turn["parts"] if part["type"] == "text")
     parts = [tools.Part(content_type="text/plain", content=text[-OUTPUT_CHARS:])]
     run = tools.Run(
@@ -109,6 +109,6 @@ def _next_step(run: tools.Run) -> str:
     prompts = run.pending_prompts or []
     commands = ", ".join(f"`{prompt.answer_with}`" for prompt in prompts)
     return (
-        f"The agent waits for a person. Ask them to answer with {commands}. Then call agent_session_prompt again with "
-        f'the same prompt and message_id "{run.message_id}" to get the rest.'
+        f"The agent is waiting for a person. Ask them to answer with {commands}. Then call agent_session_prompt again "
+        f'with the same prompt and message_id "{run.message_id}" to get the rest.'
     )

@@ -1,7 +1,7 @@
-"""The tools: their names, what each takes and answers, and what a model is told of it. Values only.
+"""The MCP tools: names, arguments, results, and descriptions for the model. Values only.
 
-Above: server.py offers and calls them. Below: Diane's shapes of a session, since those of sessions are Diane's tools.
-Names and shapes are fixed, other programs rely on them; more fields may be added.
+Above: server.py, which lists and calls them. Below: Diane's shapes of a session, because the session tools are Diane's.
+Names and shapes are fixed, because other programs rely on them; fields may be added.
 """
 
 from typing import Annotated, Any, Literal, NamedTuple
@@ -9,95 +9,93 @@ from typing import Annotated, Any, Literal, NamedTuple
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from perdure.core.misfits import what_is_wrong
-from perdure.surfaces.http.diane_shapes import DianeListed, DianeSession, Status
+from perdure.core.validation import what_is_wrong
+from perdure.surfaces.diane_shapes import DianeListed, DianeSession, Status
 
 Json = dict[str, Any]
 RunStatus = Literal["completed", "failed", "cancelled", "awaiting"]
 
 INSTRUCTIONS = (
-    "Delegate work to coding agents in sessions that last: start one, prompt it as often as you like (it remembers the "
-    "conversation), close it when you are done. A turn that was begun goes on even if you stop waiting for it. "
+    "Delegate work to coding agents in durable sessions: start one, prompt it as often as you like (it remembers the "
+    "conversation), and close it when you are done. A turn continues even if you stop waiting for it. "
     "Scheduled jobs send messages at set times; list them, or run one now."
 )
 
-# What the tools take ------------------------------------------------------------------------------------------------
+# Arguments ----------------------------------------------------------------------------------------------------------
 
 
-class Start(Struct, kw_only=True):
-    agent: Annotated[str, Meta(description="The agent's name. An unknown name is answered with those that exist.")]
-    workdir: Annotated[str, Meta(description="The directory it works in. Left out: a new, empty one.")] | UnsetType = (
-        UNSET
-    )
-    title: Annotated[str, Meta(description="A few words for people, shown in lists.")] | UnsetType = UNSET
+class StartArguments(Struct, kw_only=True):
+    agent: Annotated[str, Meta(description="Name of the agent. For an unknown name, the error lists the agents.")]
+    workdir: Annotated[str, Meta(description="Directory to work in. Default: a new, empty one.")] | UnsetType = UNSET
+    title: Annotated[str, Meta(description="Short title for people, shown in lists.")] | UnsetType = UNSET
 
 
-class Prompt(Struct, kw_only=True):
-    session_id: Annotated[str, Meta(description="As agent_session_start answered it.")]
-    prompt: Annotated[str, Meta(description="What the agent is asked to do.")]
+class PromptArguments(Struct, kw_only=True):
+    session_id: Annotated[str, Meta(description="The session_id that agent_session_start returned.")]
+    prompt: Annotated[str, Meta(description="What the agent should do.")]
     agent: (
         Annotated[
             str,
             Meta(
-                description="Another agent, to go on with from now on. It is told what was said before. Left out: the "
-                "session's."
+                description="Switch the session to this agent, from now on. It gets the conversation so far. Default: "
+                "the session's agent."
             ),
         ]
         | UnsetType
     ) = UNSET
     fresh: (
-        Annotated[bool, Meta(description="True: the agent is told the whole conversation anew instead of going on.")]
+        Annotated[bool, Meta(description="True: restart the agent's context and replay the conversation to it.")]
         | UnsetType
     ) = UNSET
     message_id: (
         Annotated[
             str,
             Meta(
-                description="Your own name for this prompt, new for each. The same again, with the same prompt, sends "
-                "nothing: it waits for the turn that was begun, or answers how it ended."
+                description="Idempotency key, a new one for each prompt. If you repeat it with the same prompt, "
+                "nothing is sent: the call waits for the existing turn, or returns its result."
             ),
         ]
         | UnsetType
     ) = UNSET
 
 
-class List(Struct, kw_only=True):
+class ListArguments(Struct, kw_only=True):
     agent: Annotated[str, Meta(description="Only sessions of this agent.")] | UnsetType = UNSET
     status: (
-        Annotated[Status, Meta(description="Only sessions with this status. Left out: all that are not closed.")]
+        Annotated[Status, Meta(description="Only sessions with this status. Default: all that are not closed.")]
         | UnsetType
     ) = UNSET
 
 
-class Close(Struct, kw_only=True):
+class CloseArguments(Struct, kw_only=True):
     session_id: Annotated[str, Meta(description="The session to close.")]
 
 
-class ListJobs(Struct, kw_only=True):
+class ListJobsArguments(Struct, kw_only=True):
     pass
 
 
-class RunJob(Struct, kw_only=True):
-    job_id: Annotated[str, Meta(description="As job_list answered it.")]
+class RunJobArguments(Struct, kw_only=True):
+    job_id: Annotated[str, Meta(description="The job_id that job_list returned.")]
     run_id: (
         Annotated[
             str,
             Meta(
-                description="Your own name for this run, new for each. The same again starts nothing: it answers how "
-                "far that run has come."
+                description="Idempotency key, a new one for each run. If you repeat it, nothing is started: the call "
+                "returns the current state of the existing run."
             ),
         ]
         | UnsetType
     ) = UNSET
 
 
-Arguments = Start | Prompt | List | Close | ListJobs | RunJob
+Arguments = StartArguments | PromptArguments | ListArguments | CloseArguments | ListJobsArguments | RunJobArguments
 
-# What they answer ---------------------------------------------------------------------------------------------------
+# Results ------------------------------------------------------------------------------------------------------------
 
 
 class Listed(DianeListed, kw_only=True):
-    """`status`: active, idle (nothing for five minutes), disconnected (the agent's process comes back with the next
+    """`status`: active, idle (no activity for five minutes), disconnected (the agent's process restarts with the next
     prompt) or closed. `turn_count` counts finished turns."""
 
     state: Literal["accepted", "processing", "idle", "ended"]
@@ -105,7 +103,7 @@ class Listed(DianeListed, kw_only=True):
 
 
 class Sessions(Struct, kw_only=True):
-    """Newest activity first. `more`: there are others, which are left out."""
+    """Most recently active first. `more`: there are further sessions, which are not listed."""
 
     sessions: list[Listed]
     more: bool
@@ -127,7 +125,7 @@ class RunError(Struct, kw_only=True):
 
 
 class PendingPrompt(Struct, kw_only=True):
-    """A permission request or a question that waits for a person."""
+    """A permission request or a question that is waiting for a person."""
 
     prompt_id: str
     kind: str
@@ -140,7 +138,7 @@ class PendingPrompt(Struct, kw_only=True):
 
 
 class Run(Struct, kw_only=True):
-    """One turn. `awaiting`: it goes on when a person has answered `pending_prompts`; `next_step` says what to do."""
+    """One turn. `awaiting`: it continues when a person has answered `pending_prompts`; `next_step` says what to do."""
 
     run_id: str
     agent_name: str
@@ -164,8 +162,8 @@ class Closed(Struct, kw_only=True):
 
 
 class JobRun(Struct, kw_only=True):
-    """One run of a job. `state`: waiting (for the run before it), starting, running or ended. `outcome`, once it has
-    ended: completed, failed, cancelled or skipped; `detail` says why."""
+    """One run of a job. `state`: waiting (for the previous run), starting, running or ended. `outcome` of an ended run:
+    completed, failed, cancelled or skipped; `detail` says why."""
 
     id: str
     job_id: str
@@ -179,7 +177,7 @@ class JobRun(Struct, kw_only=True):
 
 
 class ListedJob(Struct, kw_only=True):
-    """`state`: active, paused (`reason` says why, if it paused itself) or ended. `message` is cut if it is long."""
+    """`state`: active, paused (`reason` says why, if the server paused it) or ended. A long `message` is truncated."""
 
     job_id: str
     name: str
@@ -194,7 +192,7 @@ class ListedJob(Struct, kw_only=True):
 
 
 class Jobs(Struct, kw_only=True):
-    """In the order of their ids. `more`: there are others, which are left out."""
+    """Sorted by id. `more`: there are further jobs, which are not listed."""
 
     jobs: list[ListedJob]
     more: bool
@@ -209,7 +207,7 @@ class Tool(NamedTuple):
     name: str
     title: str
     description: str
-    arguments: type[Start] | type[Prompt] | type[List] | type[Close] | type[ListJobs] | type[RunJob]
+    arguments: type[Arguments]
     answer: type[DianeSession] | type[Sessions] | type[Run] | type[Closed] | type[Jobs] | type[JobRun]
     hints: dict[str, bool]
 
@@ -220,7 +218,7 @@ TOOLS = (
         "Start an agent session",
         "Start a new multi-turn session with a coding agent. It does nothing yet: send it work with "
         "agent_session_prompt.",
-        Start,
+        StartArguments,
         DianeSession,
         {"read_only_hint": False, "destructive_hint": False, "idempotent_hint": False},
     ),
@@ -228,43 +226,43 @@ TOOLS = (
         "agent_session_prompt",
         "Prompt an agent session",
         "Send a prompt to a session and wait for the agent's answer, which may take long. The agent remembers earlier "
-        "prompts of the session. If the answer's status is awaiting, a person must answer a permission request or a "
-        "question first: tell them what next_step says.",
-        Prompt,
+        "prompts of the session. If the status is awaiting, a person must first answer a permission request or a "
+        "question: tell them what next_step says.",
+        PromptArguments,
         Run,
         {"read_only_hint": False, "destructive_hint": True, "idempotent_hint": False, "open_world_hint": True},
     ),
     Tool(
         "agent_session_list",
         "List agent sessions",
-        "List sessions that are not closed, newest activity first, whoever started them.",
-        List,
+        "List all sessions that are not closed, most recently active first, including those that others started.",
+        ListArguments,
         Sessions,
         {"read_only_hint": True},
     ),
     Tool(
         "agent_session_close",
         "Close an agent session",
-        "Close a session. A turn that runs in it is stopped; what was said is kept.",
-        Close,
+        "Close a session. A running turn is stopped. The history stays.",
+        CloseArguments,
         Closed,
         {"read_only_hint": False, "destructive_hint": True, "idempotent_hint": True},
     ),
     Tool(
         "job_list",
         "List scheduled jobs",
-        "List the scheduled jobs: messages that the server sends to agents at set times, with when each runs next and "
-        "how it ended last.",
-        ListJobs,
+        "List the scheduled jobs (messages that the server sends to agents at set times), each with its next run and "
+        "its last outcome.",
+        ListJobsArguments,
         Jobs,
         {"read_only_hint": True},
     ),
     Tool(
         "job_run",
         "Run a scheduled job now",
-        "Run a scheduled job now, whatever its schedule says. It does not wait for the end: the answer is the run that "
-        "was begun, and the same run_id again answers how far it has come.",
-        RunJob,
+        "Run a scheduled job now, regardless of its schedule. Returns the new run without waiting for its end; call "
+        "again with the same run_id to get its current state.",
+        RunJobArguments,
         JobRun,
         {"read_only_hint": False, "destructive_hint": True, "idempotent_hint": False, "open_world_hint": True},
     ),
@@ -273,16 +271,17 @@ BY_NAME = {tool.name: tool for tool in TOOLS}
 
 
 def schema(kind: type) -> Json:
-    """A struct's JSON schema with the object itself at the root, where MCP wants it."""
+    """A struct's JSON schema with the object at the root, as MCP requires."""
     _, parts = msgspec.json.schema_components([kind], ref_template="#/$defs/{name}")
     root = parts.pop(kind.__name__)
+    root["title"] = kind.__name__.removesuffix("Arguments")
     return {**root, "$defs": parts} if parts else root
 
 
 def read_arguments(tool: Tool, given: Json | None) -> Arguments:
-    """Raises ValueError with a sentence. Models often write null for what they leave out."""
+    """Validate arguments. Raises ValueError with a message. Null counts as omitted: models often send it."""
     present = {key: value for key, value in (given or {}).items() if value is not None}
     try:
         return msgspec.convert(present, tool.arguments)
     except msgspec.ValidationError as error:
-        raise ValueError(f"The arguments do not fit: {what_is_wrong(error, tool.arguments)}.") from error
+        raise ValueError(f"Invalid arguments: {what_is_wrong(error, tool.arguments)}.") from error

@@ -1,17 +1,16 @@
-"""Waiting for the end of one turn, or for a prompt that holds it up.
+"""Waits for the end of a turn, or for a prompt that blocks it.
 
-Above: server.py. Below: the client, whose event stream outlives disconnects and restarts of the server. The stream is
-read in a thread; what is worth telling is left for the event loop to ask for. It deliberately gathers
-nothing of the answer: that is read from the transcript at the end, so a turn of any length costs the same.
+Above: server.py. Below: the client, whose event stream survives disconnects and server restarts. A thread reads the
+stream; the event loop polls for progress. It deliberately doesn't collect the answer, which is read from the transcript
+at the end: a long turn takes no more memory than a short one.
 """
 
 import threading
 import time
 from typing import Any
 
-from perdure.surfaces.cli import wording
-from perdure.surfaces.cli.output import one_line
 from perdure.surfaces.client import Client, Unreachable
+from perdure.surfaces.short_text import one_line, running_tool
 from perdure.surfaces.stream import Event, EventStream
 
 Json = dict[str, Any]
@@ -21,13 +20,13 @@ RETRY_S = 0.2
 
 
 class Turn:
-    """The turn of a message that was sent; `known` holds prompts that the caller was told of already."""
+    """The turn of a sent message. `known`: prompts that were already reported to the caller."""
 
     def __init__(self, client: Client, sent: Json, known: frozenset[str], lost_limit_s: float) -> None:
         self.session_id = str(sent["session_id"])
         self.number = int(sent["turn"])
         self.message_id = str(sent["message_id"])
-        self._words = f"Turn {self.number} has begun. Its message_id is {self.message_id}."
+        self._words = f"Turn {self.number} has started. Its message_id is {self.message_id}."
         self._client = client
         self._position = max(0, int(sent["seq"]) - 1)
         self._known = known
@@ -38,20 +37,22 @@ class Turn:
         self._stream: EventStream | None = None
 
     def close(self) -> None:
-        """Ends the reading; the turn itself goes on."""
+        """Stop reading. The turn itself continues."""
         self._closed.set()
         if self._stream is not None:
             self._stream.close()
 
-    def telling(self) -> str:
-        """What the caller may be told now. Raises if the server has been away for too long."""
+    def progress(self) -> str:
+        """The current progress message. Raises if the server was unreachable for too long."""
         lost_at = self._lost_at
         if lost_at is not None and time.monotonic() - lost_at > self._lost_limit_s:
-            raise Unreachable(f"The server went away. To find the turn again use message_id {self.message_id}.")
+            raise Unreachable(
+                f"The connection to the server was lost. To find the turn again, use message_id {self.message_id}."
+            )
         return self._words
 
     def read(self) -> list[Json]:
-        """Until the turn has ended (nothing), or there are new prompts (all that wait in it)."""
+        """Wait until the turn ends (returns nothing), or there are new prompts (returns all open ones)."""
         deadline = time.monotonic() + self._lost_limit_s
         while True:
             stream = self._client.events(self.session_id, self._position, on_lost=self._lost, on_back=self._back)
@@ -61,7 +62,7 @@ class Turn:
             try:
                 return self._read(stream)
             except Unreachable:
-                # The stream itself goes on after a disconnect, but not if it never was connected.
+                # The stream reconnects after a disconnect, but not if its first connection failed.
                 if time.monotonic() > deadline or self._closed.wait(RETRY_S):
                     raise
 
@@ -78,7 +79,7 @@ class Turn:
         return []
 
     def waiting(self) -> list[Json]:
-        """The prompts of this turn that wait now: one that a rule answered is not among them."""
+        """The open prompts of this turn, without those that a rule has answered."""
         return [prompt for prompt in self._client.prompts(self.session_id) if prompt["turn"] == self.number]
 
     def _is_over(self, event: Event) -> bool:
@@ -92,7 +93,7 @@ class Turn:
     def _may_ask(event: Event) -> bool:
         return event.type == "pending_prompt" or bool(event.data.get("pending_prompts"))
 
-    # What is told meanwhile ------------------------------------------------------------------------------------------
+    # Progress --------------------------------------------------------------------------------------------------------
 
     def _tell(self, event: Event) -> None:
         data = event.data
@@ -101,15 +102,15 @@ class Turn:
             self._words = one_line(self._said, WORDS_CHARS) or self._words
         elif event.type == "tool_use":
             self._said = ""
-            self._words = wording.running_tool(data)
+            self._words = running_tool(data)
         elif event.type in ("system", "error", "waiting_to_begin"):
             self._words = one_line(data["message"], WORDS_CHARS)
         elif event.type == "pending_prompt":
-            self._words = "It waits for a person to answer."
+            self._words = "Waiting for a person to answer."
 
     def _lost(self, _: str) -> None:
         self._lost_at = time.monotonic()
-        self._words = "The server is away. Waiting for it."
+        self._words = "The server is unreachable. Waiting for it."
 
     def _back(self) -> None:
         self._lost_at = None

@@ -1,8 +1,8 @@
-// Before anything is drawn: the theme that this browser keeps, so that a dark page does not flash. The page itself looks
-// after it from then on (state/kept.ts).
+// Apply the saved theme before the first paint, so a dark page does not flash. From then on the page manages the theme
+// (state/kept.ts).
 try {
   const theme = localStorage.getItem("perdure.theme");
   if (theme === "light" || theme === "dark") document.documentElement.dataset.theme = theme;
 } catch {
-  // Forbidden: the system's theme.
+  // Storage is blocked: use the system theme.
 }

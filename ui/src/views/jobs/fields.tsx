@@ -1,5 +1,4 @@
-// A field of the form of a job: its label, what it is for, and what the server says is wrong with it. Above: the form. Below:
-// nothing.
+// A field of the job form: its label, hint and server error. Above: the form. Below: nothing.
 
 import { createContext, useContext, type ReactNode } from "react";
 import type { JobDraft } from "../../state/jobdraft";
@@ -72,7 +71,7 @@ export interface Choice {
 
 export function SelectField({ name, label, hint, choices, onChange }: { name: TextName; label: string; hint?: ReactNode; choices: Choice[]; onChange?: (value: string) => void }) {
   const { draft, set } = useForm();
-  // What is chosen stays to be seen, also if it is no longer offered.
+  // Show the current value even if it is no longer offered.
   const all = choices.some((choice) => choice.value === draft[name]) ? choices : [...choices, { value: draft[name], name: draft[name] }];
   return (
     <Field name={name} label={label} hint={hint}>

@@ -1,5 +1,5 @@
-// The form of a job, new or known: what is sent, when, where, and more for those who want it. Above: jobs.tsx. Below: the API,
-// whose sentences stand at the fields that they are about.
+// The form for a new or existing job: message, schedule, session, and further options. Above: jobs.tsx. Below: the API,
+// whose errors are shown at the fields they are about.
 
 import { useEffect, useRef, useState, type FormEvent } from "react";
 import { Button } from "../../parts/button";
@@ -21,11 +21,11 @@ import { usePreview, When } from "./when";
 
 const WORDS: [string, string][] = [
   ["{job}", "the job's name"],
-  ["{due}", "when the run is due, with its offset from UTC"],
-  ["{date}", "the day of that, such as 2026-12-31"],
-  ["{run}", "the number of the run"],
-  ["{last_outcome}", "how the run before ended, such as completed"],
-  ["{last_result}", "the last answer of the run before"],
+  ["{due}", "when the run is due, with UTC offset"],
+  ["{date}", "the date it is due, such as 2026-12-31"],
+  ["{run}", "the run number"],
+  ["{last_outcome}", "how the previous run ended, such as completed"],
+  ["{last_result}", "the last answer of the previous run"],
 ];
 
 export function JobEdit({ id }: { id: string }) {
@@ -40,17 +40,17 @@ export function JobEdit({ id }: { id: string }) {
     );
     return () => void (current = false);
   }, [id]);
-  if (gone) return <Nowhere title="There is no such job">It was removed, or the link is wrong.</Nowhere>;
+  if (gone) return <Nowhere title="Job not found">It was removed, or the link is wrong.</Nowhere>;
   if (job) return <JobForm job={job} />;
   return (
     <div className="flex-1">
       <PageHead title="Edit job" back={pathOfJob(id)} />
-      <p role={error ? "alert" : "status"} className={`p-4 text-sm sm:p-6 ${error ? "text-red" : "text-quiet"}`}>{error || "Loading the job"}</p>
+      <p role={error ? "alert" : "status"} className={`p-4 text-sm sm:p-6 ${error ? "text-red" : "text-quiet"}`}>{error || "Loading job"}</p>
     </div>
   );
 }
 
-/** What is wrong must be seen. */
+/** Expand the section, so that an error in it is visible. */
 const unfold = (more: HTMLDetailsElement | null | undefined) => void (more && (more.open = true));
 
 export function JobForm({ job }: { job?: Job }) {
@@ -66,7 +66,7 @@ export function JobForm({ job }: { job?: Job }) {
     setDraft((now) => ({ ...now, ...changes }));
     setRefused(null);
   };
-  // What the preview says is wrong is seen before anything is sent.
+  // Show errors from the preview before the form is submitted.
   const early = preview.wrong instanceof Problem ? { field: fieldOf(preview.wrong.fields[0] ?? "cron"), sentence: preview.wrong.message } : null;
   const wrong = refused ?? early;
   const [focus, setFocus] = useState<{ field: string } | null>(null);
@@ -96,7 +96,7 @@ export function JobForm({ job }: { job?: Job }) {
 
   return (
     <div className="min-h-0 flex-1 overflow-y-auto">
-      <PageHead title={job ? `Edit ${job.name}` : "New job"} about="A message that is sent on a schedule" back={back} />
+      <PageHead title={job ? `Edit ${job.name}` : "New job"} about="A message sent on a schedule" back={back} />
       <FormContext value={{ draft, set, wrong }}>
         <form ref={form} onInvalidCapture={(event) => unfold((event.target as HTMLElement).closest("details"))} onSubmit={(event) => void save(event)} className="mx-auto max-w-[76ch] space-y-8 p-4 sm:p-6">
           <div className="space-y-4">
@@ -106,12 +106,12 @@ export function JobForm({ job }: { job?: Job }) {
               label="Message"
               hint={
                 <>
-                  <p className="mb-1">These words are filled in with each run:</p>
+                  <p className="mb-1">Placeholders, filled in for each run:</p>
                   <dl className="grid grid-cols-[auto_1fr] gap-x-3">{WORDS.map(([word, meaning]) => <div key={word} className="contents"><dt><code>{word}</code></dt><dd>{meaning}</dd></div>)}</dl>
                 </>
               }
             >
-              {(about) => <textarea {...about} required rows={5} value={draft.message} onChange={(event) => set({ message: event.target.value })} placeholder="Run the tests and say what failed." className={FIELD + " py-2"} />}
+              {(about) => <textarea {...about} required rows={5} value={draft.message} onChange={(event) => set({ message: event.target.value })} placeholder="Run the tests and report failures." className={FIELD + " py-2"} />}
             </Field>
           </div>
           <When preview={preview} />
@@ -148,15 +148,15 @@ function Where() {
         choices={[
           { value: "new", name: "A new session for each run" },
           { value: "same", name: "One session for all runs" },
-          { value: "one", name: "A session that exists" },
+          { value: "one", name: "An existing session" },
         ]}
-        hint={draft.session === "new" ? "Each run begins without memory of the others." : "Each run continues the conversation."}
+        hint={draft.session === "new" ? "Each run starts without memory of earlier runs." : "Each run continues the conversation."}
         onChange={(value) => set({ session: value as JobDraft["session"], session_id: value === "one" ? draft.session_id || (sessions[0]?.id ?? "") : draft.session_id })}
       />
       {!own && <SelectField name="session_id" label="Which session" choices={sessions.map((session) => ({ value: session.id, name: titleOf(session), hint: session.agent }))} />}
       <div className="grid gap-4 sm:grid-cols-2">
         {own && <SelectField name="project" label="Project" choices={[{ value: "", name: "No project" }, ...projects.map((one) => ({ value: one.id, name: one.name }))]} />}
-        {own && <TextField name="workdir" label="Directory on the server" mono placeholder={project?.path ?? "a new empty folder"} maxLength={4096} />}
+        {own && <TextField name="workdir" label="Directory on the server" mono placeholder={project?.path ?? "a new empty directory"} maxLength={4096} />}
         <SelectField name="agent" label="Agent" choices={[{ value: "", name: own ? `Default: ${usual}` : "The session's agent" }, ...agentChoices(agents.agents)]} onChange={(value) => set({ agent: value, model: "", mode: "" })} />
         {own &&
           (["model", "mode"] as const).map((id) => {
@@ -176,16 +176,16 @@ function More() {
     <details className="group rounded-md border border-line">
       <summary className="flex min-h-(--target) items-center gap-2 px-3 text-sm font-medium"><Icon name="right" size={12} className="text-quiet group-open:rotate-90" />More: missed runs, overlap, limits</summary>
       <div className="grid gap-4 p-3 sm:grid-cols-2">
-        <SelectField name="missed" label="Runs that were missed while no server ran" choices={[{ value: "once", name: "Run once" }, { value: "all", name: "Run all" }, { value: "skip", name: "Skip" }]} />
-        {draft.missed === "all" && <TextField name="missed_max" label="Run at most this many of the newest" type="number" min={1} max={100} />}
-        <SelectField name="overlap" label="A run that is due while another one works" choices={[{ value: "wait", name: "Waits" }, { value: "skip", name: "Is skipped" }, { value: "interrupt", name: "Interrupts the one before" }]} />
-        <TextField name="jitter_s" label="Start up to this many seconds late" type="number" min={0} max={86_400} />
+        <SelectField name="missed" label="Runs missed while the server was down" choices={[{ value: "once", name: "Run once" }, { value: "all", name: "Run all" }, { value: "skip", name: "Skip" }]} />
+        {draft.missed === "all" && <TextField name="missed_max" label="Run at most this many (the newest)" type="number" min={1} max={100} />}
+        <SelectField name="overlap" label="If the previous run is still running" choices={[{ value: "wait", name: "Wait for it" }, { value: "skip", name: "Skip the new run" }, { value: "interrupt", name: "Interrupt it" }]} />
+        <TextField name="jitter_s" label="Random delay of up to (seconds)" type="number" min={0} max={86_400} />
         <TextField name="max_failures" label="Pause after this many failed runs in a row" type="number" min={1} max={1000} />
-        <TextField name="starts_at" label="No run before" type="datetime-local" hint="In the time zone of the job." />
-        <TextField name="until" label="No run after" type="datetime-local" hint="In the time zone of the job." />
+        <TextField name="starts_at" label="Not before" type="datetime-local" hint="In the job's time zone." />
+        <TextField name="until" label="Not after" type="datetime-local" hint="In the job's time zone." />
         <TextField name="max_runs" label="Stop after this many runs" type="number" min={1} max={1_000_000} placeholder="never" />
-        {draft.session === "new" && <TextField name="keep_sessions" label="Keep the sessions of the newest runs" type="number" min={0} max={1000} placeholder="all" hint="Older ones are erased." />}
-        {draft.session === "new" && <TextField name="keep_days" label="Keep sessions for this many days" type="number" min={1} max={3650} placeholder="always" hint="Older ones are erased." />}
+        {draft.session === "new" && <TextField name="keep_sessions" label="Keep sessions of this many recent runs" type="number" min={0} max={1000} placeholder="all" hint="Sessions of older runs are erased." />}
+        {draft.session === "new" && <TextField name="keep_days" label="Keep sessions for this many days" type="number" min={1} max={3650} placeholder="forever" hint="Older sessions are erased." />}
       </div>
     </details>
   );

@@ -1,5 +1,5 @@
-// One job: what it does and when, its next runs, and the history of those that were. Above: jobs.tsx. Below: the API; the
-// overview says when a session of the job has changed.
+// One job: its state, next runs, settings and history. Above: jobs.tsx. Below: the API; the overview shows when a
+// session of the job has changed.
 
 import { useRef, useState, type ReactNode } from "react";
 import { Button, Link } from "../../parts/button";
@@ -24,7 +24,7 @@ interface Runs {
   next_cursor: string | null;
 }
 
-/** The job and its runs, as they are now. */
+/** The job and its runs, kept current. */
 function useJob(id: string) {
   const [job, setJob] = useState<Job | null>(null);
   const [found, setFound] = useState<Runs | null>(null);
@@ -50,11 +50,11 @@ function useJob(id: string) {
   const more = async () => {
     const answer = await attempt(get<Runs>(atJob(id, "/runs" + query({ limit: PAGE_RUNS, cursor: found!.next_cursor }))));
     if (!answer) return;
-    // What is shown now is not newer than this.
+    // Discard a refresh that is still under way: it lacks these runs.
     asked.current += 1;
     const known = new Set(found!.runs.map((run) => run.id));
     const runs = [...found!.runs, ...answer.runs.filter((run) => !known.has(run.id))];
-    // Whole pages, so that a new run does not push the oldest out at once.
+    // Round up to whole pages, so that one new run does not push the oldest one out.
     held.current = Math.min(MOST_RUNS, Math.ceil(runs.length / PAGE_RUNS) * PAGE_RUNS);
     setFound({ runs, next_cursor: answer.next_cursor });
   };
@@ -69,13 +69,13 @@ export function JobView({ id }: { id: string }) {
   const { job, found, error, gone, look, more } = useJob(id);
   const [removing, setRemoving] = useState(false);
   const changed = () => (relook(), void look());
-  if (gone) return <Nowhere title="There is no such job">It was removed, or the link is wrong. <Link to="/jobs" className="text-accent underline underline-offset-2">All jobs</Link></Nowhere>;
+  if (gone) return <Nowhere title="Job not found">It was removed, or the link is wrong. <Link to="/jobs" className="text-accent underline underline-offset-2">All jobs</Link></Nowhere>;
   return (
     <div className="min-h-0 flex-1 overflow-y-auto">
       <PageHead title={job?.name ?? "Job"} about={job ? scheduleWords(job) : undefined} back="/jobs" />
       <div className="mx-auto max-w-[92ch] space-y-8 p-4 sm:p-6">
         {error && <p role="alert" className="text-sm text-red">{error}</p>}
-        {!job && !error && <p role="status" className="text-sm text-quiet">Loading the job</p>}
+        {!job && !error && <p role="status" className="text-sm text-quiet">Loading job</p>}
         {job && (
           <>
             <section aria-label="State" className="space-y-3">
@@ -89,12 +89,12 @@ export function JobView({ id }: { id: string }) {
             </section>
             <section>
               <h2 className="mb-2 text-base font-semibold">Next runs</h2>
-              {job.next_runs.length ? <NextRuns runs={job.next_runs} zone={job.time_zone} label="Next runs" /> : <p className="text-sm text-quiet">{job.state === "paused" ? "None while it is paused." : "None: the job has ended."}</p>}
+              {job.next_runs.length ? <NextRuns runs={job.next_runs} zone={job.time_zone} label="Next runs" /> : <p className="text-sm text-quiet">{job.state === "paused" ? "None while the job is paused." : "None: the job has ended."}</p>}
             </section>
             <Settings job={job} />
             <section>
               <h2 className="mb-2 text-base font-semibold">History</h2>
-              {found?.runs.length === 0 && <p className="text-sm text-quiet">No runs yet. Each appears here when it is due.</p>}
+              {found?.runs.length === 0 && <p className="text-sm text-quiet">No runs yet. Runs appear here when they are due.</p>}
               <ul aria-label="History" className="divide-y divide-line">{found?.runs.map((run) => <Run key={run.id} run={run} zone={job.time_zone} />)}</ul>
               {found?.next_cursor && <div className="pt-4"><Button onClick={() => void more()}>Show more</Button></div>}
             </section>
@@ -114,7 +114,7 @@ function Run({ run, zone }: { run: JobRun; zone: string }) {
         <span className="w-20 shrink-0"><OutcomeWord run={run} /></span>
         <span className="flex min-w-0 flex-1 basis-56 flex-wrap gap-x-3">
           <time dateTime={run.due_at} className="tabular-nums">{inZone(run.due_at, zone)}</time>
-          <span className="text-quiet"><Since at={run.due_at} zone={zone} />{run.trigger === "manual" ? " · by hand" : run.trigger === "missed" ? " · missed" : ""}</span>
+          <span className="text-quiet"><Since at={run.due_at} zone={zone} />{run.trigger === "manual" ? " · manual" : run.trigger === "missed" ? " · missed" : ""}</span>
         </span>
         <span className="shrink-0 text-quiet tabular-nums sm:w-28 sm:text-right">{[run.duration_ms !== null && duration(run.duration_ms), run.cost_usd !== null && money(run.cost_usd)].filter(Boolean).join(" · ")}</span>
         <span className="w-24 shrink-0 text-right max-sm:ml-auto">{to && <Link to={to} className="reach text-accent underline underline-offset-2">Open session</Link>}</span>
@@ -125,8 +125,8 @@ function Run({ run, zone }: { run: JobRun; zone: string }) {
 }
 
 const inARow = (failures: number) => plural(failures, "failed run") + (failures > 1 ? " in a row" : "");
-const MISSED = { skip: "are skipped", once: "run once", all: "all run" };
-const OVERLAP = { wait: "waits for the one before", skip: "is skipped", interrupt: "interrupts the one before" };
+const MISSED = { skip: "Skip", once: "Run once", all: "Run all" };
+const OVERLAP = { wait: "Wait for it", skip: "Skip the new run", interrupt: "Interrupt it" };
 
 function Settings({ job }: { job: Job }) {
   const { sessions } = useOverview();
@@ -135,9 +135,9 @@ function Settings({ job }: { job: Job }) {
   const link = session && <Link to={pathOf(session)} className="reach text-accent underline underline-offset-2">{shown ? titleOf(shown) : session}</Link>;
   const rows: [string, ReactNode][] = [
     ["Schedule", <>{job.schedule} <span className="text-quiet">· {job.cron && <code>{job.cron}</code>} {job.time_zone}</span></>],
-    ["Starts", job.starts_at && inZone(job.starts_at, job.time_zone)],
-    ["Until", job.until && inZone(job.until, job.time_zone)],
-    ["Session", job.session === "new" ? "A new one for each run" : job.session === "same" ? <>One for all runs{link && <>: {link}</>}</> : link],
+    ["Not before", job.starts_at && inZone(job.starts_at, job.time_zone)],
+    ["Not after", job.until && inZone(job.until, job.time_zone)],
+    ["Session", job.session === "new" ? "A new session for each run" : job.session === "same" ? <>One session for all runs{link && <>: {link}</>}</> : link],
     ["Project", job.project],
     ["Directory", job.workdir && <code className="break-all">{job.workdir}</code>],
     ["Agent", job.agent],
@@ -145,11 +145,11 @@ function Settings({ job }: { job: Job }) {
     ["Mode", job.mode],
     ["Labels", job.labels.join(", ")],
     ["Missed runs", MISSED[job.missed] + (job.missed === "all" ? `, at most ${job.missed_max}` : "")],
-    ["A run due while another one works", OVERLAP[job.overlap]],
-    ["Jitter", job.jitter_s > 0 && `up to ${plural(job.jitter_s, "second")}`],
+    ["If the previous run is still running", OVERLAP[job.overlap]],
+    ["Random delay", job.jitter_s > 0 && `Up to ${plural(job.jitter_s, "second")}`],
     ["Runs", job.max_runs === null ? String(job.run_count) : `${job.run_count}, ends after ${plural(job.max_runs, "scheduled run")}`],
-    ["Pauses itself after", inARow(job.max_failures)],
-    ["Keeps sessions", [job.keep_sessions !== null && `of the newest ${plural(job.keep_sessions, "run")}`, job.keep_days !== null && `for ${plural(job.keep_days, "day")}`].filter(Boolean).join(", ")],
+    ["Pauses after", inARow(job.max_failures)],
+    ["Keeps sessions", [job.keep_sessions !== null && `of the last ${plural(job.keep_sessions, "run")}`, job.keep_days !== null && `for ${plural(job.keep_days, "day")}`].filter(Boolean).join(", ")],
   ];
   return (
     <section>
@@ -175,9 +175,9 @@ function Removing({ job, onClose }: { job: Job; onClose: () => void }) {
   };
   return (
     <Dialog title={`Remove ${job.name}?`} onClose={onClose}>
-      <p className="mb-4 text-sm">The job and its history are deleted. Its sessions stay, and a run that has begun goes on.</p>
+      <p className="mb-4 text-sm">This deletes the job and its history. Its sessions remain, and a run in progress continues.</p>
       <div className="flex flex-wrap gap-2">
-        <Button tone="danger" icon="trash" disabled={busy} onClick={() => void confirm()}>Remove the job</Button>
+        <Button tone="danger" icon="trash" disabled={busy} onClick={() => void confirm()}>Remove job</Button>
         <Button tone="quiet" onClick={onClose}>Cancel</Button>
       </div>
     </Dialog>

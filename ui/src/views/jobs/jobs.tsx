@@ -1,5 +1,5 @@
-// Scheduled jobs: the list, a job with its history, and the form. Above: the app, which loads them together when one is first
-// opened. Below: a file for each.
+// Scheduled jobs: the list, a job with its history, and the form. Above: the app, which loads all three together on
+// first use. Below: one file for each.
 
 import type { Route } from "../../shell/router";
 import { JobEdit, JobForm } from "./form";

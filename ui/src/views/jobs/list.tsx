@@ -1,4 +1,4 @@
-// The list of jobs: when each runs, how it went, what can be done. Above: jobs.tsx. Below: the API.
+// The list of jobs: schedule, last run and actions for each. Above: jobs.tsx. Below: the API.
 
 import { Button, Link } from "../../parts/button";
 import { Empty } from "../../parts/empty";
@@ -16,13 +16,13 @@ export function JobList() {
   useCurrent(relook, sessions.filter((session) => value.jobs.some((job) => belongs(session, job))).map((session) => `${session.id}:${session.state}:${session.turn_count}`).join());
   return (
     <div className="min-h-0 flex-1 overflow-y-auto">
-      <PageHead title="Jobs" about="Messages that are sent on a schedule">
+      <PageHead title="Jobs" about="Messages sent on a schedule">
         <Button icon="plus" onClick={() => go("/jobs/new")}>New job</Button>
       </PageHead>
       <div className="mx-auto max-w-[92ch] p-4 sm:p-6">
         {error && <p role="alert" className="mb-4 text-sm text-red">{error}</p>}
         {!loaded && !error && <p role="status" className="text-sm text-quiet">Loading jobs</p>}
-        {loaded && !value.jobs.length && <Empty action="Create the first job" icon="plus" onAction={() => go("/jobs/new")}>No jobs yet. A job sends a message to an agent on a schedule, such as every weekday at 9, and keeps a history of how each run went.</Empty>}
+        {loaded && !value.jobs.length && <Empty action="Create the first job" icon="plus" onAction={() => go("/jobs/new")}>No jobs yet. A job sends a message to an agent on a schedule, such as every weekday at 9:00, and records how each run went.</Empty>}
         <ul aria-label="Jobs" className="divide-y divide-line">{value.jobs.map((job) => <Row key={job.id} job={job} />)}</ul>
       </div>
     </div>

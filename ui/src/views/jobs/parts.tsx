@@ -1,5 +1,5 @@
-// What the views of jobs share: states and times in words, what can be done to a job, and staying current. Above: the list,
-// the page and the form of a job. Below: the API, the overview, the clock.
+// Shared by the job views: states, times, actions and periodic refresh. Above: the job list, the job page and the job
+// form. Below: the API, the overview, the clock.
 
 import { useEffect, useRef, useState } from "react";
 import { Button } from "../../parts/button";
@@ -12,14 +12,14 @@ import { newId, post } from "../../wire/api";
 import { atJob, type Job, type JobRun } from "../../wire/jobs";
 
 const LOOK_MS = 15_000;
-/** The server notes the end of a run a moment after the end of its turn. */
+/** The server records the end of a run shortly after the end of its turn. */
 const SETTLE_MS = 1000;
 /** The server's clock may be a little ahead of the browser's. */
 const AHEAD_MS = 5000;
 
 export const OWN_ZONE = Intl.DateTimeFormat().resolvedOptions().timeZone || "UTC";
 
-/** The schedule in words, with the zone if that is not where the person is. */
+/** The schedule in words, with the time zone if it differs from the browser's. */
 export const scheduleWords = ({ schedule, time_zone }: { schedule: string; time_zone: string }) => (isSameZone(time_zone, OWN_ZONE) ? schedule : `${schedule}, ${time_zone}`);
 
 const TONES: Record<Tone, string> = { good: "text-green", plain: "", quiet: "text-quiet", working: "text-accent", waiting: "text-amber", bad: "text-red" };
@@ -35,7 +35,7 @@ export function OutcomeWord({ run }: { run: JobRun }) {
   return <span className={`font-medium ${TONES[tone]}`}>{word}</span>;
 }
 
-/** A time to come: how long until then, and when that is on the clocks of the job's zone. */
+/** A future time: the time until then, and the local time in the job's zone. */
 export function Ahead({ at, zone, seconds, wide = "" }: { at: string; zone: string; seconds?: boolean; wide?: string }) {
   const now = useSeconds();
   return (
@@ -45,7 +45,7 @@ export function Ahead({ at, zone, seconds, wide = "" }: { at: string; zone: stri
   );
 }
 
-/** A time that has passed, as a rule: runs that a job skips in advance have theirs to come. The exact one on hover. */
+/** A past time, with the exact time on hover. It can be in the future if the job skipped a run in advance. */
 export function Since({ at, zone }: { at: string; zone: string }) {
   const now = useSeconds();
   return <time dateTime={at} title={`${inZone(at, zone, true)} (${zone})`} className="whitespace-nowrap tabular-nums">{Date.parse(at) > now + AHEAD_MS ? ahead(at, now) : since(at, now)}</time>;
@@ -68,15 +68,15 @@ export function JobActions({ job, onDone }: { job: Job; onDone: () => void }) {
   };
   return (
     <>
-      <Button icon="bolt" disabled={busy} onClick={() => void act("run", `${job.name} runs now.`)()}>Run now</Button>
+      <Button icon="bolt" disabled={busy} onClick={() => void act("run", `Triggered a run of ${job.name}.`)()}>Run now</Button>
       {job.state === "paused" && <Button icon="play" disabled={busy} onClick={() => void act("resume")()}>Resume</Button>}
       {job.state === "active" && <Button icon="pause" disabled={busy} onClick={() => void act("pause")()}>Pause</Button>}
     </>
   );
 }
 
-/** Fetch again when the key changes and once more when the server has noted it, now and then while the page is seen, and when
- * it is seen again. The key says what the sessions of the jobs do. */
+/** Refetch when the key changes, once more after the server has recorded the change, regularly while the page is
+ * visible, and when it becomes visible. The key describes the states of the jobs' sessions. */
 export function useCurrent(look: () => void, key: string): void {
   const latest = useRef(look);
   latest.current = look;

@@ -1,5 +1,5 @@
-// When a job runs: common schedules that fill the cron expression, or an interval; the time zone; and what the server makes of
-// it, while it is written. Above: the form. Below: the server's preview.
+// A job's schedule: presets that fill in the cron expression, or an interval; the time zone; and a live preview. Above:
+// the form. Below: the server's preview endpoint.
 
 import { useEffect, useState } from "react";
 import { previewOf } from "../../state/jobdraft";
@@ -21,11 +21,11 @@ function zones(): string[] {
 
 export interface Previewed {
   found: Preview | null;
-  /** What is wrong with the schedule, and in which field. */
+  /** The error in the schedule, and its field. */
   wrong: Problem | Error | null;
 }
 
-/** What the schedule means, a moment after it was written. */
+/** The schedule's preview, debounced. */
 export function usePreview(asked: ReturnType<typeof previewOf>): Previewed {
   const [shown, setShown] = useState<Previewed>({ found: null, wrong: null });
   const key = JSON.stringify(asked);
@@ -51,18 +51,18 @@ export function When({ preview }: { preview: Previewed }) {
   return (
     <section aria-labelledby="job-when" className="space-y-4">
       <h2 id="job-when" className="mb-2 text-base font-semibold">When</h2>
-      <div role="group" aria-label="Kind of schedule" className="flex flex-wrap gap-x-4">
+      <div role="group" aria-label="Schedule type" className="flex flex-wrap gap-x-4">
         {(["cron", "every"] as const).map((kind) => (
           <label key={kind} className="flex min-h-(--target) items-center gap-2 text-sm">
             <input type="radio" name="kind" checked={draft.kind === kind} onChange={() => set({ kind })} />
-            {kind === "cron" ? "At certain times" : "At an interval"}
+            {kind === "cron" ? "At set times" : "At an interval"}
           </label>
         ))}
       </div>
       {draft.kind === "cron" ? <Times /> : <Interval />}
       <TextField name="time_zone" label="Time zone" list="job-zones" required maxLength={100} />
       <datalist id="job-zones">{zones().map((zone) => <option key={zone} value={zone} />)}</datalist>
-      <div role="status" aria-label="Preview of the schedule" className="min-h-34 rounded-md border border-line bg-sunken p-3 text-sm">
+      <div role="status" aria-label="Schedule preview" className="min-h-34 rounded-md border border-line bg-sunken p-3 text-sm">
         {preview.found ? (
           <>
             <p className="mb-1 font-medium">{scheduleWords(preview.found)}</p>
@@ -103,7 +103,7 @@ function Times() {
             </label>
           )}
           <label className="flex items-center gap-2">at
-            <input type="time" aria-label="Time of the day" value={preset.time} onChange={(event) => event.target.value && change({ time: event.target.value.slice(0, 5) })} className={small} />
+            <input type="time" aria-label="Time of day" value={preset.time} onChange={(event) => event.target.value && change({ time: event.target.value.slice(0, 5) })} className={small} />
           </label>
         </div>
       )}

@@ -1,5 +1,5 @@
--- What the whole database knows of itself. The epoch rises when numbers of events may have been given twice: when the
--- database turns out to be another cluster, or another timeline, than the one that was written down here.
+-- The database's identity. The epoch increases when event numbers may have been issued twice, which is the case if the
+-- cluster or the timeline differs from the one stored here.
 CREATE TABLE meta (
     one boolean PRIMARY KEY DEFAULT true CHECK (one),
     cluster_id text NOT NULL DEFAULT replace(gen_random_uuid()::text, '-', ''),
@@ -11,7 +11,7 @@ CREATE TABLE meta (
 );
 INSERT INTO meta DEFAULT VALUES;
 
--- The servers that have joined. `heartbeat` grows while a node is alive; `dead` is set by others.
+-- The servers that have joined. `heartbeat` increases while a node is alive. Other nodes set `dead`.
 CREATE TABLE nodes (
     node text COLLATE "C" PRIMARY KEY,
     incarnation bigint NOT NULL,
@@ -20,17 +20,17 @@ CREATE TABLE nodes (
     draining boolean NOT NULL DEFAULT false,
     about bytea NOT NULL
 ) WITH (fillfactor = 50);
--- The last life of each node that was removed: if it comes back it gets a higher one.
+-- The last incarnation of each removed node. If the node comes back, it gets a higher one.
 CREATE TABLE removed_nodes (
     node text COLLATE "C" PRIMARY KEY,
     incarnation bigint NOT NULL
 );
 
--- How far each session's log goes and who owns the session: all that an append checks and moves. Narrow, and a tick
--- changes no indexed column, so that it updates the row within its page (HOT) and copies no state. The key's upper
--- bits are the month in which the session was made: see `events`.
--- `launch_mark` names the launch whose row was written last, and `output_offset` is how far that launch was read: so a
--- step that brings only text writes no other row.
+-- The end of each session's log and the session's owner: everything that an append checks and changes. The row is
+-- narrow, and an append of text changes no indexed column, so the update stays within the page (HOT) and copies no
+-- state. The key's upper bits are the month in which the session was created (see `events`).
+-- `launch_mark` names the launch whose row was written last, and `output_offset` is how far its output was read. A step
+-- that adds only text therefore writes no other row.
 CREATE TABLE heads (
     session_key bigint PRIMARY KEY,
     session_id text COLLATE "C" NOT NULL UNIQUE,
@@ -48,7 +48,7 @@ CREATE TABLE heads (
 CREATE INDEX heads_by_owner ON heads (owner) WHERE owner IS NOT NULL;
 CREATE SEQUENCE session_numbers CACHE 10;
 
--- The machine's state, and what lists filter and sort by.
+-- The session's state, and the columns that lists filter and sort by.
 CREATE TABLE sessions (
     session_key bigint PRIMARY KEY,
     archived boolean NOT NULL,
@@ -73,8 +73,8 @@ CREATE INDEX sessions_running ON sessions (session_key) WHERE state IN ('process
 CREATE INDEX sessions_due ON sessions (due_at) WHERE due_at IS NOT NULL;
 CREATE INDEX sessions_that_take_a_slot ON sessions (project) WHERE takes_slot;
 
--- The log. A partition holds the sessions of one month; when all of these are gone it is dropped, which costs nothing.
--- `first_seq` and `cuts` are set only on joined runs. A delta touches the index of the key and no other.
+-- The log. A partition has the sessions of one month. When all of them are erased, it is dropped, which costs nothing.
+-- `first_seq` and `cuts` are set only on joined runs. A delta updates only the primary key's index.
 CREATE TABLE events (
     session_key bigint NOT NULL,
     seq bigint NOT NULL,
@@ -86,13 +86,13 @@ CREATE TABLE events (
     cuts bytea,
     PRIMARY KEY (session_key, seq)
 ) PARTITION BY RANGE (session_key);
--- Where each turn begins, and what was changed in it afterwards: so that some turns are read without the others.
+-- Where each turn starts and what changed in it later, to read some turns without the others.
 CREATE INDEX events_of_turns ON events (session_key, turn, seq)
     WHERE type IN ('user_message', 'turn_start', 'history_changed');
 CREATE TABLE events_default PARTITION OF events DEFAULT;
 
--- The order of all sessions, for decisive events only. A sequence is not in the order of commits: readers take the rows
--- of transactions below every one that is still open, ordered by (xid, position).
+-- The global order of decisive events. A sequence does not follow the order of commits, so readers take only rows of
+-- transactions older than every open one, ordered by (xid, position).
 CREATE TABLE changes (
     xid xid8 NOT NULL DEFAULT pg_current_xact_id(),
     position bigint GENERATED ALWAYS AS IDENTITY,
@@ -111,7 +111,7 @@ CREATE TABLE turns (
     PRIMARY KEY (session_key, turn)
 );
 
--- Of each turn that is over, what a history reads of it: a cache of the log.
+-- A record of each finished turn: a cache of the log.
 CREATE TABLE turn_records (
     session_key bigint NOT NULL,
     turn integer NOT NULL,
@@ -121,7 +121,7 @@ CREATE TABLE turn_records (
     PRIMARY KEY (session_key, turn)
 );
 
--- What each turn has cost. Turns that a rewind took out of sight stay: they were paid for.
+-- What each turn has cost. Rewound turns stay, because they were paid for.
 CREATE TABLE spent (
     session_key bigint NOT NULL,
     turn integer NOT NULL,
@@ -141,7 +141,7 @@ CREATE TABLE spent (
 );
 CREATE INDEX spent_by_time ON spent (started_at);
 
--- Messages that were taken, so that the same one again gets the same answer.
+-- Accepted messages, for idempotency: a repeated message gets the same answer.
 CREATE TABLE receipts (
     session_key bigint NOT NULL,
     message_id text COLLATE "C" NOT NULL,
@@ -151,8 +151,8 @@ CREATE TABLE receipts (
     PRIMARY KEY (session_key, message_id)
 );
 
--- Agents' processes that are not gone, one row for each session that a process serves. `output_offset` counts unless
--- `mark` is the session's `launch_mark`: then the session's does.
+-- Agent processes that are not gone, with one row for each session that a process serves. If `mark` is the session's
+-- `launch_mark`, the `output_offset` in `heads` applies instead of this one.
 CREATE TABLE launches (
     launch_key bigint GENERATED ALWAYS AS IDENTITY,
     session_key bigint NOT NULL,
@@ -170,7 +170,7 @@ CREATE TABLE launches (
 ) WITH (fillfactor = 70);
 CREATE INDEX launches_by_id ON launches (launch_id);
 
--- What search finds. `words` is made of the text without accents, so that no extension is needed.
+-- What search finds. `words` has the text without accents, so that no extension is needed.
 CREATE TABLE phrases (
     phrase_key bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     session_key bigint NOT NULL,
@@ -182,8 +182,8 @@ CREATE TABLE phrases (
 CREATE INDEX phrases_by_session ON phrases (session_key, turn, role);
 CREATE INDEX phrases_by_word ON phrases USING gin (words);
 
--- The ids of native sessions that agents gave to sessions here. `twice`: it was given more than once, so nobody knows
--- whose session it names; that stays so for whoever has it when the others are erased.
+-- The native session ids that agents issued to sessions here. `twice`: the id was issued more than once, so it is
+-- unknown which session it names. It stays set after the other sessions were erased.
 CREATE TABLE natives (
     program text COLLATE "C" NOT NULL,
     native_session_id text COLLATE "C" NOT NULL,
@@ -202,7 +202,7 @@ CREATE TABLE former_owners (
     PRIMARY KEY (session_key, node)
 );
 
--- Small named values, and for each kind a number that changes with any of them.
+-- Small named values, and for each kind a number that changes with any of its values.
 CREATE TABLE documents (
     kind text COLLATE "C" NOT NULL,
     key text COLLATE "C" NOT NULL,
@@ -214,7 +214,7 @@ CREATE TABLE document_marks (
     mark bigint NOT NULL
 ) WITH (fillfactor = 50);
 
--- Scheduled jobs, and one row for each due time that was decided on.
+-- Scheduled jobs, and one row for each due time that was handled.
 CREATE TABLE jobs (
     job_id text COLLATE "C" PRIMARY KEY,
     revision bigint NOT NULL,
@@ -238,7 +238,7 @@ CREATE INDEX job_runs_by_due ON job_runs (job_id, due_at, run_id);
 CREATE INDEX open_job_runs ON job_runs (job_id) WHERE is_open;
 CREATE INDEX job_runs_by_session ON job_runs (session_id) WHERE session_id IS NOT NULL;
 
--- A project's slots are counted with its row locked. Reservations of turns that are about to begin.
+-- A project's row is locked while its slots are counted. Reservations are for turns that are about to start.
 CREATE TABLE project_locks (
     project text COLLATE "C" PRIMARY KEY
 );
@@ -249,7 +249,7 @@ CREATE TABLE slot_reservations (
     PRIMARY KEY (project, session_id)
 );
 
--- Files that came with messages. They may be stored before their session is.
+-- Attachments of messages. They may be stored before their session.
 CREATE TABLE files (
     session_id text COLLATE "C" NOT NULL,
     name text COLLATE "C" NOT NULL,
@@ -257,7 +257,7 @@ CREATE TABLE files (
     PRIMARY KEY (session_id, name)
 );
 
--- lz4 costs a fraction of the default method, where the server has it. Files are pictures mostly, compressed already.
+-- Use lz4 if the server has it: it costs a fraction of the default. Files are mostly images, already compressed.
 DO $$
 DECLARE
     place record;

@@ -1,9 +1,9 @@
--- Partitions of the log: by the month in which a session was made, counted from the year 0.
+-- Partitions of the log: by the month in which a session was created, counted from the year 0.
 CREATE FUNCTION perdure_month_v1(at timestamptz) RETURNS bigint LANGUAGE sql STABLE AS $$
     SELECT (extract(year FROM at AT TIME ZONE 'UTC') * 12 + extract(month FROM at AT TIME ZONE 'UTC') - 1)::bigint
 $$;
 
--- Make the partitions of this month and of those that follow, unless they are there. Returns how many were made.
+-- Create missing partitions for this month and the following ones. Returns how many were created.
 CREATE FUNCTION perdure_make_partitions_v1(ahead integer) RETURNS integer LANGUAGE plpgsql
 SET lock_timeout = '2s' AS $$
 DECLARE
@@ -23,8 +23,8 @@ BEGIN
     RETURN made;
 END $$;
 
--- Drop the partitions of past months that have no session left. Each needs the whole table for a moment: if that is not
--- to be had within the timeout it is tried again another time.
+-- Drop partitions of past months without sessions. Each drop locks the whole table for a moment. If the lock times out,
+-- a later call tries again.
 CREATE FUNCTION perdure_drop_partitions_v1() RETURNS integer LANGUAGE plpgsql
 SET lock_timeout = '200ms' AS $$
 DECLARE
@@ -38,7 +38,7 @@ BEGIN
                 split_part(relname, '_', 2)::bigint * 12 + split_part(relname, '_', 3)::bigint - 1 AS month
             FROM pg_inherits JOIN pg_class ON pg_class.oid = inhrelid
             WHERE inhparent = 'events'::regclass AND relname ~ '^events_[0-9]+_[0-9]+$') AS parts
-        WHERE month < perdure_month_v1(now()) - 1  -- a session that was made at midnight may not be seen yet
+        WHERE month < perdure_month_v1(now()) - 1  -- a session created at midnight may not be visible yet
     LOOP
         IF NOT EXISTS (
             SELECT 1 FROM heads WHERE session_key >= part.month << 40 AND session_key < (part.month + 1) << 40
@@ -52,24 +52,24 @@ END $$;
 
 SELECT perdure_make_partitions_v1(2);
 
--- The index of a text, of words that were folded. Not to_tsvector, whose parser reads `4e3f2a1` as a number and a word.
+-- The index of a text, from folded words. Not to_tsvector: its parser splits `4e3f2a1` into a number and a word.
 CREATE FUNCTION perdure_words_v1(words text) RETURNS tsvector LANGUAGE sql IMMUTABLE AS $$
     SELECT coalesce(string_agg(format('''%s'':%s', word, least(number, 16383)), ' '), '')::tsvector
     FROM unnest(string_to_array(words, ' ')) WITH ORDINALITY AS each (word, number) WHERE word <> ''
 $$;
 
--- Keep a group of steps, one of each session, in one call. Each step is checked on its own, and one that is rejected
--- does not affect the others. Rows are locked in the order of their keys, those of new sessions in the order of their
--- names after that, and native ids last: so groups never wait for each other in a circle.
+-- Store a group of steps, one per session, in one call. Each step is checked separately, and a rejected one does not
+-- affect the others. To prevent deadlocks, rows are locked in the order of their keys, then new sessions in the order
+-- of their names, and native ids last.
 --
--- Parameters are arrays. The first ones have an entry for each step; `runs` are neighbouring events of one step that
--- have the same type, turn and decisiveness, and `bodies` are the events themselves, each with the number of its run.
--- All that only few steps bring is in `rest`: see `perdure_append_rest_v1`.
+-- Parameters are arrays. The first ones have an entry for each step. `runs` are consecutive events of a step with the
+-- same type, turn and decisiveness. `bodies` are the events themselves, each with the number of its run. What only few
+-- steps have is in `rest` (see `perdure_append_rest_v1`).
 --
--- Statuses: 0 kept, 1 another token, 2 no such session, 3 decided since, 4 not the last event, 5 owned by a living
--- node, 6 a receipt of no event, 7 the message was taken, 8 the first step lacks its state, 9 the launch's row is
--- needed, 10 somebody else made the session. `firsts` is the number of a step's first event if it was kept, or the
--- last one before it; for 3 and 4 what the session has instead.
+-- Statuses: 0 stored, 1 another fencing token, 2 no such session, 3 another decision came first, 4 not the last event,
+-- 5 owned by a live node, 6 a receipt without an event, 7 the message was already accepted, 8 the first step lacks its
+-- state, 9 the launch's row is needed, 10 another node created the session. `firsts` is the number of a step's first
+-- event if it was stored, otherwise the last one before it. For 3 and 4 it is the number that the session has.
 CREATE FUNCTION perdure_append_v1(
     ids text[], expects bigint[], expect_lasts bigint[], given_tokens bigint[],
     claim_nodes text[], claim_lives bigint[],
@@ -79,7 +79,7 @@ CREATE FUNCTION perdure_append_v1(
     OUT statuses integer[], OUT firsts bigint[], OUT tokens bigint[], OUT owners text[], OUT lives bigint[]
 ) LANGUAGE plpgsql
 SET lock_timeout = '2s' SET jit = off
--- One plan for the life of a connection, whatever the statistics say when it is made: always by index.
+-- One plan per connection, always by index, whatever the statistics are when it is made.
 SET plan_cache_mode = 'force_generic_plan' SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
 AS $$
 DECLARE
@@ -89,10 +89,10 @@ DECLARE
     takes boolean[];
 BEGIN
     IF EXISTS (SELECT 1 FROM unnest(claim_nodes) AS claim (node) WHERE claim.node IS NOT NULL) THEN
-        -- In a statement of its own: the next one sees which nodes live when the locks are held, not when it began.
+        -- A separate statement, so that the next one sees which nodes are alive after the locks were taken.
         PERFORM 1 FROM heads WHERE session_id = ANY (ids) ORDER BY session_key FOR UPDATE;
     END IF;
-    -- Lock what is there, in the order of keys; then check, in the order of steps.
+    -- Lock existing sessions in the order of keys. Then check in the order of steps.
     SELECT array_agg(found.number), array_agg(found.session_key), array_agg(found.last_seq), array_agg(found.status),
         array_agg(CASE found.status
             WHEN 3 THEN found.decided_seq WHEN 4 THEN found.last_seq
@@ -133,7 +133,7 @@ BEGIN
     ) AS found;
 
     IF coalesce(cardinality(numbers), 0) < cardinality(ids) THEN
-        -- Some sessions are not there: they have the key 0 until they are made.
+        -- Some sessions don't exist. They have the key 0 until they are created.
         SELECT array_agg(every.key), array_agg(every.last_seq), array_agg(every.status), array_agg(every.first),
             array_agg(every.token), array_agg(every.owner), array_agg(every.life), array_agg(every.takes)
         INTO keys, lasts, statuses, firsts, tokens, owners, lives, takes
@@ -220,7 +220,7 @@ BEGIN
         AND (step.events > 0 OR step.mark IS NOT NULL OR step.flags & 24 > 0 OR heads.fencing_token <> step.token);
 END $$;
 
--- The first half of what few steps bring: messages that were taken already, and sessions that are new.
+-- The first half of what only few steps have: messages that were already accepted, and new sessions.
 CREATE FUNCTION perdure_append_begin_v1(ids text[], INOUT keys bigint[], INOUT statuses integer[], rest jsonb)
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -262,7 +262,7 @@ BEGIN
     END LOOP;
 END $$;
 
--- The second half: all rows of steps that are kept. Bytes are base64.
+-- The second half: all rows of the stored steps. Bytes are base64.
 CREATE FUNCTION perdure_append_rest_v1(
     keys bigint[], statuses integer[], firsts bigint[], lasts bigint[], counts integer[], rest jsonb
 ) RETURNS void LANGUAGE plpgsql AS $$
@@ -313,7 +313,7 @@ BEGIN
             input_bytes = excluded.input_bytes, duration_ms = excluded.duration_ms, said_bytes = excluded.said_bytes;
     END IF;
     IF rest ? 'records' THEN
-        -- One that lacks events which others have kept meanwhile is removed instead.
+        -- Remove a record that lacks events stored by others in the meantime.
         DELETE FROM turn_records USING jsonb_to_recordset(rest -> 'records')
             AS row (step integer, turn integer, after bigint, record text)
         WHERE turn_records.session_key = keys[row.step] AND turn_records.turn = row.turn AND statuses[row.step] = 0
@@ -327,7 +327,7 @@ BEGIN
         SET seq = excluded.seq, size = excluded.size, record = excluded.record;
     END IF;
     IF rest ? 'hidden' THEN
-        -- After the rows: a turn that is hidden is never written again.
+        -- After the rows, because a hidden turn is never written again.
         UPDATE turns SET visible = false
         FROM jsonb_to_recordset(rest -> 'hidden') AS row (step integer, first integer, last integer)
         WHERE turns.session_key = keys[row.step] AND turns.turn BETWEEN row.first AND row.last
@@ -344,7 +344,7 @@ BEGIN
         PERFORM perdure_append_launches_v1(keys, statuses, rest);
     END IF;
     IF rest ? 'phrases' THEN
-        -- A session has one title and a turn one user text; of several in one step the last counts.
+        -- A session has one title and a turn one user text. If a step has several, the last one counts.
         DELETE FROM phrases USING jsonb_to_recordset(rest -> 'phrases') AS row (step integer, turn integer, role text)
         WHERE phrases.session_key = keys[row.step] AND phrases.turn = row.turn AND phrases.role = row.role
             AND row.role <> 'assistant' AND statuses[row.step] = 0;
@@ -358,7 +358,7 @@ BEGIN
     END IF;
 END $$;
 
--- Rows of launches. How far the session's last one has come is in `heads` and moves into its row first.
+-- Rows of launches. First copy the progress of the session's last launch from `heads` into its row.
 CREATE FUNCTION perdure_append_launches_v1(keys bigint[], statuses integer[], rest jsonb)
 RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
@@ -382,7 +382,7 @@ BEGIN
         pending_input = excluded.pending_input, driver_state = excluded.driver_state;
 END $$;
 
--- Native sessions that agents gave out. Two nodes may bring one at the same moment: each id is locked, in order.
+-- Native session ids that agents issued. Two nodes may store one at the same time, so each id is locked, in order.
 CREATE FUNCTION perdure_append_given_v1(keys bigint[], statuses integer[], rest jsonb)
 RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
@@ -399,7 +399,7 @@ BEGIN
             AS given (step integer, program text, native_session_id text, agent text)
         WHERE statuses[given.step] = 0
     LOOP
-        -- The same id once more is given twice, whoever it is given to; so has whoever had it before.
+        -- An id that is issued again counts as issued twice, for its new session and for the earlier ones.
         INSERT INTO natives VALUES (row.program, row.native_session_id, keys[row.step], row.agent, false)
         ON CONFLICT (program, native_session_id, session_key, agent) DO UPDATE SET twice = true;
         UPDATE natives SET twice = true

@@ -1,7 +1,7 @@
--- Functions keep their plans for as long as a connection lives, without prepared statements of the client: so what is
--- read often is a function, too.
+-- Functions keep their plans for the lifetime of a connection, without prepared statements in the client. So frequent
+-- reads are functions too.
 
--- Events after a position: at least one, else no more than `room` bytes.
+-- Events after a position: at least one, and otherwise at most `room` bytes.
 CREATE FUNCTION perdure_read_v1(id text, after bigint, upto bigint, most bigint, room bigint)
 RETURNS TABLE (seq bigint, first_seq bigint, type text, turn integer, body bytea, cuts bytea) LANGUAGE plpgsql STABLE
 SET plan_cache_mode = 'force_generic_plan' SET jit = off AS $$
@@ -12,7 +12,7 @@ DECLARE
 BEGIN
     SELECT session_key, last_seq INTO key, head FROM heads WHERE session_id = id;
     IF upto < head THEN
-        -- The row that has this event, or the first one after it: without that, the index is read to the session's end.
+        -- The row with this event, or the first one after it. Otherwise the index is read to the session's end.
         SELECT events.seq INTO final FROM events
         WHERE events.session_key = key AND events.seq >= upto ORDER BY events.seq LIMIT 1;
     END IF;
@@ -41,7 +41,7 @@ BEGIN
     ORDER BY counted.seq;
 END $$;
 
--- The heads of many sessions, and what came after a position in each.
+-- The heads of many sessions, and the events after a position in each.
 CREATE FUNCTION perdure_news_v1(ids text[], afters bigint[], most bigint, room bigint)
 RETURNS TABLE (session_id text, last_seq bigint, decided_seq bigint, owner text, incarnation bigint, token bigint,
     after bigint, seq bigint, first_seq bigint, type text, turn integer, body bytea, cuts bytea) LANGUAGE plpgsql STABLE
@@ -66,8 +66,7 @@ BEGIN
     ORDER BY asked.number, event.seq;
 END $$;
 
--- A node that starts gets an incarnation that it never had. The heartbeat goes on, so that whoever watches it sees a
--- change.
+-- A node that starts gets a new incarnation. The heartbeat continues, so that other nodes see a change.
 CREATE FUNCTION perdure_join_v1(name text, said bytea) RETURNS bigint LANGUAGE sql AS $$
     INSERT INTO nodes (node, incarnation, about)
     SELECT name, coalesce((SELECT incarnation FROM removed_nodes WHERE node = name), 0) + 1, said
@@ -96,7 +95,7 @@ BEGIN
     RETURN true;
 END $$;
 
--- Make another node the owner, whoever is now.
+-- Make another node the owner, whoever owns the session now.
 CREATE FUNCTION perdure_move_v1(id text, name text, life bigint, expect bigint) RETURNS boolean LANGUAGE plpgsql
 SET lock_timeout = '3s' AS $$
 DECLARE
@@ -111,7 +110,7 @@ BEGIN
     RETURN true;
 END $$;
 
--- Replace runs of events by joined ones, unless they were compacted since they were read.
+-- Replace runs of events with joined ones, unless they were compacted since they were read.
 CREATE FUNCTION perdure_compact_v1(id text, run_firsts bigint[], run_lasts bigint[], bodies bytea[], run_cuts bytea[])
 RETURNS void LANGUAGE plpgsql SET lock_timeout = '3s' SET jit = off AS $$
 DECLARE
@@ -138,7 +137,7 @@ BEGIN
     END LOOP;
 END $$;
 
--- One step of forgetting a session; whether more steps follow. Its head goes last.
+-- One step of erasing a session. Returns whether more steps follow. The head is deleted last.
 CREATE FUNCTION perdure_erase_v1(id text, most_events integer, most_others integer, scrub_mark bytea)
 RETURNS boolean LANGUAGE plpgsql SET lock_timeout = '3s' SET jit = off AS $$
 DECLARE
@@ -150,9 +149,9 @@ BEGIN
         DELETE FROM files WHERE session_id = id;
         RETURN false;
     END IF;
-    -- Not while its runs are joined: both would lock the same rows in another order.
+    -- Not while its runs are being joined, because both lock the same rows in different orders.
     PERFORM pg_advisory_xact_lock(hashtext('perdure compact'), (key & 2147483647)::integer);
-    -- First: who reads the order of all sessions must not meet entries without an event.
+    -- First, because readers of the global order must not find entries without an event.
     DELETE FROM changes WHERE session_key = key;
     DELETE FROM events WHERE session_key = key
         AND seq <= (SELECT max(seq) FROM (
@@ -172,7 +171,7 @@ BEGIN
     IF gone >= most_others THEN
         RETURN true;
     END IF;
-    -- Whoever appends from here on waits, and finds no session then.
+    -- Appends wait from here on, and then find no session.
     PERFORM 1 FROM heads WHERE session_key = key FOR UPDATE;
     DELETE FROM events WHERE session_key = key;
     DELETE FROM changes WHERE session_key = key;
@@ -186,7 +185,7 @@ BEGIN
     DELETE FROM former_owners WHERE session_key = key;
     DELETE FROM files WHERE session_id = id;
     DELETE FROM slot_reservations WHERE session_id = id;
-    -- A decision that has read what a job's run keeps of it conflicts, and reads again.
+    -- Decisions that read this session's text from a job run conflict, and read again.
     UPDATE jobs SET revision = revision + 1
     WHERE job_id IN (SELECT job_id FROM job_runs WHERE job_runs.session_id = id);
     UPDATE job_runs SET session_id = NULL, detail = NULL, message = NULL, result = NULL WHERE session_id = id;
@@ -197,14 +196,14 @@ BEGIN
     RETURN false;
 END $$;
 
--- In two statements: a run that was added while the first one waited for the job is seen by the second.
+-- Two statements: the second one sees runs that were added while the first one waited for the job's lock.
 CREATE FUNCTION perdure_remove_job_v1(id text) RETURNS void LANGUAGE plpgsql SET lock_timeout = '3s' AS $$
 BEGIN
     DELETE FROM jobs WHERE job_id = id;
     DELETE FROM job_runs WHERE job_id = id;
 END $$;
 
--- Keep a job and its runs; whether its revision was the expected one.
+-- Store a job and its runs. Returns whether its revision was the expected one.
 CREATE FUNCTION perdure_put_job_v1(
     id text, new_revision bigint, starts bigint, said bytea, expect bigint, added jsonb, changed jsonb
 ) RETURNS boolean LANGUAGE plpgsql SET lock_timeout = '3s' AS $$
@@ -232,7 +231,7 @@ BEGIN
     RETURN true;
 END $$;
 
--- Who takes a slot of a project, or has reserved one. A session's own ones don't count where it asks.
+-- The sessions that take or have reserved a slot of a project, without the session that asks.
 CREATE FUNCTION perdure_slot_takers_v1(of_project text, except_id text) RETURNS TABLE (session_id text, title text)
 LANGUAGE sql STABLE AS $$
     SELECT heads.session_id, sessions.title FROM sessions JOIN heads USING (session_key)
@@ -247,7 +246,7 @@ LANGUAGE sql STABLE AS $$
     ORDER BY 1
 $$;
 
--- Reserve a slot; no row if that succeeded, else who takes them.
+-- Reserve a slot. Returns no row on success, otherwise the sessions that take the slots.
 CREATE FUNCTION perdure_reserve_slot_v1(of_project text, id text, most bigint, hold_s double precision)
 RETURNS TABLE (session_id text, title text) LANGUAGE plpgsql SET lock_timeout = '3s' AS $$
 BEGIN
@@ -262,21 +261,20 @@ BEGIN
     RETURN QUERY SELECT * FROM perdure_slot_takers_v1(of_project, id);
 END $$;
 
--- The epoch of event ids. It rises if this is another cluster or timeline than the one that was written down, or if the
--- tables were restored from a dump.
--- On another cluster transactions are counted anew: what is there comes before all that will be.
+-- The epoch of event ids. It increases if the cluster or the timeline differs from the stored one, or if the tables
+-- were restored from a dump. Another cluster restarts its transaction ids, so existing rows get the lowest one.
 CREATE FUNCTION perdure_epoch_v1() RETURNS bigint LANGUAGE plpgsql SET lock_timeout = '3s' AS $$
 DECLARE
     known meta;
     system bigint;
     line bigint;
-    here bigint := 'meta'::regclass::oid::bigint;  -- a restore makes the table again
+    here bigint := 'meta'::regclass::oid::bigint;  -- a restore recreates the table
 BEGIN
     line := ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::bigint;
     BEGIN
         SELECT control.system_identifier INTO system FROM pg_control_system() AS control;
     EXCEPTION WHEN insufficient_privilege THEN
-        system := NULL;  -- then only the timeline tells
+        system := NULL;  -- then only the timeline can differ
     END;
     SELECT * INTO known FROM meta;
     IF known.timeline = line AND known.place = here AND (system IS NULL OR known.system_identifier = system) THEN
