@@ -163,7 +163,7 @@ def queue_and_leave(desk: Desk, session: str) -> None:
     tmux.wait_shell()
     tmux.wait(
         " w9 w10 ",
-        "The agent continues. 1 queued message is sent after this turn.\n",
+        "The agent continues. 1 queued message will be sent after this turn.\n",
         f"To come back: perdure chat {session}\n",
     )
     tmux.keep("left")

@@ -147,7 +147,7 @@ def test_the_chat_reports_a_server_that_does_not_restart(machine: Machine) -> No
         (machine.data / "perdure.toml").write_text("[broken\n")
         os.kill(server_pid(machine), signal.SIGKILL)
         chat.wait("The server did not restart (exit code ")
-        chat.wait("start a server with `perdure serve`.")
+        chat.wait("start the server with `perdure serve`.")
 
 
 @pytest.mark.full
@@ -184,7 +184,7 @@ def test_a_port_in_use_ends_the_chat_with_the_servers_last_lines(machine: Machin
             said = " ".join(chat.text.split())
     assert "perdure: The server did not start (exit code 1). Its log, ~/.local/share/perdure/server.log:" in said
     assert f"Port {port} on 127.0.0.1 can't be used: Address already in use." in said
-    assert "start a server with `perdure serve`" in said
+    assert "start the server with `perdure serve`" in said
     assert not machine.is_served
 
 
