@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from playwright.sync_api import BrowserContext, Locator, Page, expect
+from playwright.sync_api import BrowserContext, Locator, Page, Route, expect
 
 from tests.harness import LiveServer, eventually
 
@@ -45,6 +45,17 @@ def until(seen: Callable[[int], None], act: Callable[[], None]) -> None:
         return
     act()
     seen(WAIT_MS)
+
+
+def hold(person: "Person", path: str | re.Pattern[str]) -> list[Route]:
+    """Hold back the responses to these requests. Returns the requests, to continue them later."""
+    held: list[Route] = []
+
+    def keep(route: Route) -> None:
+        held.append(route)
+
+    person.page.route(path, keep)
+    return held
 
 
 class Person:

@@ -384,3 +384,27 @@ def test_a_view_has_its_title_and_the_focus(person: Person) -> None:
     expect(person.page.get_by_role("main")).to_be_focused()
     person.page.get_by_role("link", name="New session").click()
     expect(person.composer).to_be_focused()
+
+
+def test_a_message_stays_while_the_pointer_or_the_focus_is_on_it(person: Person) -> None:
+    session = person.server.create()
+    person.page.clock.install()
+    person.open(session)
+    message = person.page.get_by_text(re.compile("^Next turn:"))
+    dismiss = person.page.get_by_role("button", name="Dismiss")
+    person.menu("Preview the next turn")
+    dismiss.hover()
+    person.page.clock.fast_forward("01:00")
+    expect(message).to_be_visible()
+    dismiss.focus()
+    person.page.mouse.move(0, 0)
+    person.page.clock.fast_forward("01:00")
+    expect(message).to_be_visible()
+    dismiss.blur()
+
+    def is_gone() -> bool:
+        # It counts again from when it was left.
+        person.page.clock.fast_forward("00:05")
+        return message.count() == 0
+
+    eventually(is_gone, "the message is gone")

@@ -2,7 +2,7 @@
 
 import { describe, expect, it } from "vitest";
 import { empty, type State, type Turn } from "../src/state/session";
-import { cameBefore, firstKey, rowAt, RowMaker, type Row } from "../src/views/rows";
+import { cameBefore, firstKey, rowAt, RowMaker, rowOfTool, type Row } from "../src/views/rows";
 import type { Part, Prompt, Session, ToolPart, TurnInfo } from "../src/wire/types";
 
 const tool = (id: string, parent: string | null = null, status: ToolPart["status"] = "completed"): ToolPart => ({ type: "tool", tool_id: id, name: "Read", kind: "read", title: id, status, input: null, parent_tool_id: parent });
@@ -111,5 +111,45 @@ describe("rows", () => {
     expect(at(1, "nowhere")).toBe("t1:message");
     expect(at(12, "garden")).toBe("t12:0.0");
     expect(at(2, "garden")).toBeUndefined();
+  });
+});
+
+describe("a tool that a changed file leads to", () => {
+  const value = state([turn(1, [tool("a"), tool("b"), tool("c"), tool("agent"), tool("inner", "agent"), tool("deep", "inner")])]);
+  const found = (id: string, open: string[] = []) => {
+    const rows = rowsOf(value, new Set(open));
+    const { index, closed } = rowOfTool(rows, id);
+    return [rows[index]?.key, closed];
+  };
+
+  it("is found in a folded group, which has to be opened", () => {
+    expect(found("b")).toEqual(["tools:a", ["tools:a"]]);
+    expect(found("b", ["tools:a"])).toEqual(["tool:b", []]);
+    expect(found("missing")).toEqual([undefined, []]);
+  });
+
+  it("is found inside the tools of sub-agents", () => {
+    expect(found("deep")).toEqual(["tools:a", ["tools:a"]]);
+    expect(found("deep", ["tools:a"])).toEqual(["tool:agent", ["tool:inner", "tool:agent"]]);
+  });
+});
+
+describe("what a turn changed", () => {
+  const changes = { turn: 1, state: "ready", reason: null, file_count: 2, added: 3, removed: 1, rewound: false } as const;
+  const ends = (one: Turn, known: State["changes"]) => kinds(rowsOf({ ...state([one]), changes: known })).at(-1);
+
+  it("is the last row of a turn that has ended, if it is known and not nothing", () => {
+    const done = turn(1, [tool("a")]);
+    expect(ends(done, { 1: changes })).toBe("changes");
+    expect(ends(turn(1, [tool("a")], false), { 1: changes })).toBe("tool");
+    expect(ends(done, { 1: { ...changes, file_count: 0 } })).toBe("tool");
+    expect(ends(done, { 1: { ...changes, file_count: null, state: "unavailable" } })).toBe("tool");
+  });
+
+  it("appears when it becomes known", () => {
+    const maker = new RowMaker();
+    const [value, open] = [state([turn(1, [tool("a")])]), new Set<string>()];
+    expect(kinds(rowsOf(value, open, maker))).not.toContain("changes");
+    expect(kinds(rowsOf({ ...value, changes: { 1: changes } }, open, maker))).toContain("changes");
   });
 });

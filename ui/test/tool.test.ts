@@ -35,6 +35,12 @@ test("a failed edit shows no changes either", () => {
   expect(changes(EDIT)).toHaveLength(1);
   expect(changes({ ...EDIT, status: "failed" })).toEqual([]);
   expect(isFailed({ ...EDIT, status: "failed" })).toBe(true);
+  expect(changes({ ...EDIT, is_error: true })).toEqual([]);
+});
+
+test("an edit that waits for permission has changed nothing yet", () => {
+  expect(changes({ ...EDIT, status: "pending" })).toEqual([]);
+  expect(changes({ ...EDIT, status: "in_progress" })).toEqual([]);
 });
 
 test("a denied sub-agent is not shown as delegated", () => {

@@ -10,6 +10,8 @@ export function Dialog({ title, onClose, children, wide = false }: { title: stri
     const element = dialog.current!;
     const before = document.activeElement as HTMLElement | null;
     element.showModal();
+    // Otherwise the browser focuses the close button.
+    element.querySelector<HTMLElement>("[data-first]")?.focus();
     return () => {
       element.close();
       before?.focus?.();

@@ -37,6 +37,14 @@ const PATHS = {
   bell: "M4 11V7a4 4 0 0 1 8 0v4l1 1.5H3zM7 14h2",
   phone: "M5 1.5h6v13H5zM7.5 12.5h1",
   tool: "M9.5 6.5 13 3a3 3 0 0 1-4 4L5 11a1.4 1.4 0 0 1-2-2l4-4a3 3 0 0 1 4-4L7.5 4.5z",
+  diff: "M3 2.5h7l3 3v8H3zM8 5.5v4M6 7.5h4M6 11.5h4",
+  split: "M2 3h12v10H2zM8 3v10",
+  wide: "M9.5 2.5h4v4M13.5 2.5 9 7M6.5 13.5h-4v-4M2.5 13.5 7 9",
+  comment: "M2.5 3h11v8H8l-3 2.5V11H2.5z",
+  up: "M3 10l5-5 5 5",
+  commit: "M1.5 8h4M10.5 8h4M8 10.5a2.5 2.5 0 1 0 0-5 2.5 2.5 0 0 0 0 5z",
+  tree: "M2.5 3h4M5 6.5v6h3M5 8.5h3M8 8.5h5.5M8 12.5h5.5M5 3v5",
+  download: "M8 2.5v9M4 8l4 4 4-4M3 14h10",
   queue: "M3 4h10M3 8h7M3 12h4",
 } as const;
 

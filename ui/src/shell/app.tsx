@@ -19,6 +19,7 @@ import { go, pathOf, routeNow, useRoute, type Route } from "./router";
 import { Sidebar } from "./sidebar";
 import { telling, useTitleAndIcon } from "./telling";
 import { Toasts } from "./toast";
+import { Undoing } from "../views/changes/undoing";
 import { Dialog } from "../parts/dialog";
 
 const Search = whenNeeded(() => import("../views/search"));
@@ -33,7 +34,7 @@ const Inspector = whenNeeded(() => import("../views/inspector"));
 function viewOf(route: Route): ReactNode {
   switch (route.view) {
     case "session":
-      return <SessionView key={route.id} id={route.id} place={route.place} />;
+      return <SessionView key={route.id} id={route.id} place={route.place} changes={route.changes} />;
     case "inspector":
       return <Inspector key={route.id} id={route.id} />;
     case "inbox":
@@ -146,6 +147,7 @@ export function App({ trouble }: { trouble: string }) {
       </div>
       {palette && <Palette onClose={() => setPalette(false)} />}
       {help && <Help onClose={() => setHelp(false)} />}
+      <Undoing />
       <Toasts />
     </div>
   );

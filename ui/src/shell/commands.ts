@@ -8,8 +8,13 @@ export interface Command {
   title: string;
   /** For example "g i" (a sequence), "Shift+g", "Ctrl+k". */
   keys?: string;
+  /** Other keys that do the same. */
+  also?: string[];
   group: string;
   when?: () => boolean;
+  /** Whether the focus is in the view that its keys belong to. There they go before other commands; elsewhere they do
+   * nothing. */
+  within?: () => boolean;
   /** Whether it repeats while its key is held down. */
   repeats?: boolean;
   run: () => void;
@@ -46,12 +51,19 @@ const PAUSE_MS = 900;
 let typed = "";
 let typedAt = 0;
 
-const isWriting = (target: EventTarget | null) => target instanceof HTMLElement && (target.isContentEditable || ["INPUT", "TEXTAREA", "SELECT"].includes(target.tagName));
+/** A box to check takes no letters. */
+const WRITES = "input:not([type=checkbox], [type=radio]), textarea, select";
+const isWriting = (target: EventTarget | null) => target instanceof HTMLElement && (target.isContentEditable || target.matches(WRITES));
 
 function nameOf(event: KeyboardEvent): string {
   const key = event.key.length === 1 ? event.key.toLowerCase() : event.key;
   const mod = event.ctrlKey || event.metaKey ? "Ctrl+" : event.altKey ? "Alt+" : "";
-  return mod + (event.shiftKey && /^[a-z]$/.test(key) ? "Shift+" : "") + key;
+  return mod + (event.shiftKey && /^([a-z]|Arrow\w+)$/.test(key) ? "Shift+" : "") + key;
+}
+
+function wanted(keys: string): Command | undefined {
+  const all = commands.filter((one) => (one.keys === keys || one.also?.includes(keys)) && (one.when?.() ?? true));
+  return all.find((one) => one.within?.()) ?? all.find((one) => !one.within);
 }
 
 export function listenToKeys(): void {
@@ -64,7 +76,7 @@ export function listenToKeys(): void {
     const both = now - typedAt < PAUSE_MS ? `${typed} ${name}` : "";
     typed = name;
     typedAt = now;
-    const command = commands.find((one) => one.keys === both && (one.when?.() ?? true)) ?? commands.find((one) => one.keys === name && (one.when?.() ?? true));
+    const command = wanted(both) ?? wanted(name);
     if (!command) return;
     event.preventDefault();
     if (event.repeat && !command.repeats) return;
@@ -74,4 +86,4 @@ export function listenToKeys(): void {
 }
 
 /** Keys as printed on the keyboard. */
-export const shownKeys = (keys: string) => keys.split(" ").map((key) => key.replace("Escape", "Esc").replace(/(^|\+)([a-z])$/, (_, before: string, letter: string) => before + letter.toUpperCase()));
+export const shownKeys = (keys: string) => keys.split(" ").map((key) => key.replace("Escape", "Esc").replace(/Arrow/, "").replace(/(^|\+)([a-z])$/, (_, before: string, letter: string) => before + letter.toUpperCase()));

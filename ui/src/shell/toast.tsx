@@ -1,16 +1,27 @@
 // Toasts: short messages that disappear after a few seconds, such as errors and what to do about them. Above: views
-// that run actions. Below: nothing. They are a live region, so screen readers announce them.
+// that run actions. Below: nothing. They are a live region, so screen readers announce them. A dialog says its own errors:
+// beneath it, toasts can't be pressed and are not announced.
 
-import { useSyncExternalStore } from "react";
-import { IconButton } from "../parts/button";
+import { useEffect, useRef, useState, useSyncExternalStore } from "react";
+import { Button, IconButton } from "../parts/button";
 import { sentence } from "../wire/api";
 
 const SHOWN_MS = 7000;
+
+/** Longer if there is something to press. */
+const OFFERED_MS = 12_000;
+
+/** What a toast offers, such as undoing what it reports. */
+export interface Offer {
+  label: string;
+  run: () => void;
+}
 
 interface Toast {
   id: number;
   text: string;
   bad: boolean;
+  offer: Offer | null;
 }
 
 let toasts: Toast[] = [];
@@ -22,10 +33,8 @@ function set(value: Toast[]): void {
   for (const listener of listeners) listener();
 }
 
-export function say(text: string, bad = false): void {
-  const id = next++;
-  set([...toasts.filter((toast) => toast.text !== text).slice(-2), { id, text, bad }]);
-  setTimeout(() => dismiss(id), SHOWN_MS);
+export function say(text: string, bad = false, offer: Offer | null = null): void {
+  set([...toasts.filter((toast) => toast.text !== text).slice(-2), { id: next++, text, bad, offer }]);
 }
 
 const dismiss = (id: number) => set(toasts.filter((toast) => toast.id !== id));
@@ -49,12 +58,40 @@ export function Toasts() {
   const shown = useSyncExternalStore(subscribe, () => toasts);
   return (
     <div role="status" aria-live="polite" className="pointer-events-none fixed inset-x-0 bottom-24 z-50 max-md:top-16 max-md:bottom-auto flex flex-col items-center gap-2 px-3">
-      {shown.map((toast) => (
-        <div key={toast.id} className={`floats pointer-events-auto flex max-w-lg items-center gap-2 py-1 pr-1 pl-3 text-sm ${toast.bad ? "text-red" : ""}`}>
-          <span className="min-w-0 break-words">{toast.text}</span>
-          <IconButton icon="cross" label="Dismiss" onClick={() => dismiss(toast.id)} size={12} />
-        </div>
-      ))}
+      {shown.map((toast) => <ToastView key={toast.id} toast={toast} />)}
+    </div>
+  );
+}
+
+function ToastView({ toast: { id, text, bad, offer } }: { toast: Toast }) {
+  // It stays while it is read or about to be pressed.
+  const [hovered, setHovered] = useState(false);
+  const [focused, setFocused] = useState(false);
+  /** Where the focus came from, to give it back. */
+  const from = useRef<Element | null>(null);
+  useEffect(() => {
+    if (hovered || focused) return;
+    const timer = setTimeout(() => dismiss(id), offer ? OFFERED_MS : SHOWN_MS);
+    return () => clearTimeout(timer);
+  }, [id, offer, hovered, focused]);
+  const close = () => {
+    dismiss(id);
+    if (focused && from.current instanceof HTMLElement && from.current.isConnected) from.current.focus({ preventScroll: true });
+  };
+  return (
+    <div
+      onPointerEnter={() => setHovered(true)}
+      onPointerLeave={() => setHovered(false)}
+      onFocus={(event) => {
+        if (!event.currentTarget.contains(event.relatedTarget)) from.current = event.relatedTarget;
+        setFocused(true);
+      }}
+      onBlur={() => setFocused(false)}
+      className={`floats pointer-events-auto flex max-w-lg items-center gap-2 py-1 pr-1 pl-3 text-sm ${bad ? "text-red" : ""}`}
+    >
+      <span className="min-w-0 break-words">{text}</span>
+      {offer && <Button onClick={() => (close(), offer.run())}>{offer.label}</Button>}
+      <IconButton icon="cross" label="Dismiss" onClick={close} size={12} />
     </div>
   );
 }

@@ -84,9 +84,17 @@ export function fold(state: State, event: Event): State {
       return notice(state, event, () => ({ digested: event.digested?.length ?? 0, left_out: event.left_out?.length ?? 0 }));
     case "history_changed":
       return historyChanged(state, event);
+    case "turn_changes":
+      return turnChanges(state, event);
     default:
       return ofSession(state, event);
   }
+}
+
+/** What the turn changed was recorded, or can't be known. */
+function turnChanges(state: State, event: Event): State {
+  const { turn, state: known, reason, files, added, removed } = event;
+  return turn === null ? state : { ...state, changes: { ...state.changes, [turn]: { turn, state: known, reason, file_count: files, added, removed, rewound: false } } };
 }
 
 /** Add a notice to the event's turn, with changes to the turn's info. An event without a turn is not shown. */

@@ -1,6 +1,7 @@
 // The page's state of a session, as immutable values. Above: session.ts and folding.ts create them, views read them.
 // Below: the wire types. Unchanged values keep their identity, so finished turns are not rendered again.
 
+import type { TurnChanges } from "../wire/changes";
 import type { Command, Message, Part, Prompt, Queued, Session, TurnInfo } from "../wire/types";
 
 export interface Turn {
@@ -32,6 +33,8 @@ export interface State {
   commands: Command[];
   /** The model, mode and options of each agent this session has used, for switching back to one. */
   choices: Record<string, Partial<Session>>;
+  /** What turns changed in the repository, as far as it is known here. */
+  changes: Record<number, TurnChanges>;
   lastEventAt: string | null;
   /** Events were missed or can't be applied: fetch a new snapshot. */
   stale: boolean;
@@ -49,6 +52,7 @@ export function empty(id: string): State {
     asked: {},
     commands: [],
     choices: {},
+    changes: {},
     lastEventAt: null,
     stale: false,
   };

@@ -33,6 +33,10 @@ export function ofSession(state: State, event: Event): State {
       return withSession(state, { waits_for: { code: event.code, message: event.message } });
     case "waiting_until":
       return withSession(state, { waiting_until: event.until, waiting_reason: event.until === null ? null : event.reason });
+    case "files_requested":
+      return withSession(state, { file_operation: { operation_id: event.operation_id, action: event.action } });
+    case "files_changed":
+      return withSession(state, { file_operation: null });
     case "session_end":
       return ended(state, session, event);
     default:

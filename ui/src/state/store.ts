@@ -5,6 +5,7 @@
 import { useEffect, useState, useSyncExternalStore } from "react";
 import { at, get, Problem, sentence } from "../wire/api";
 import { again, listen } from "../wire/link";
+import type { TurnChanges } from "../wire/changes";
 import type { Event, TranscriptTurn } from "../wire/types";
 import { empty, lacking, missing, reduceAll, withHistory, type State } from "./session";
 
@@ -139,6 +140,14 @@ export class SessionStore {
   /** Load all of a very long turn of which only the end is loaded. */
   async loadWhole(turn: number): Promise<void> {
     await this.load(turn, turn);
+  }
+
+  /** What the server knows about the changes of all turns. */
+  learn(turns: TurnChanges[]): void {
+    const known = turns.filter((one) => JSON.stringify(this.state.changes[one.turn]) !== JSON.stringify(one));
+    if (!known.length) return;
+    this.state = { ...this.state, changes: { ...this.state.changes, ...Object.fromEntries(known.map((one) => [one.turn, one])) } };
+    this.tell();
   }
 
   /** Whether this turn is fully loaded. */

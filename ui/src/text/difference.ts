@@ -1,5 +1,7 @@
-// A line diff of two texts, with line numbers and some context. Above: the diff view and the line counts of tools.
-// Below: nothing. It uses Myers' algorithm up to a limit; beyond it, the middle is shown as fully removed and added.
+// A line diff of two texts, with line numbers and some context. Above: the diff views and the line counts of tools.
+// Below: nothing. Equal lines get equal numbers, lines that only one side has are set aside, and the rest is split at
+// the middle of the shortest edit, as Myers describes for linear space. The work of each split is bounded, as in git:
+// beyond it the diff is still correct, but may not be the shortest.
 
 export interface DiffLine {
   kind: "same" | "added" | "removed" | "gap";
@@ -9,9 +11,10 @@ export interface DiffLine {
 }
 
 const AROUND_LINES = 3;
-const MOST_EDITS = 1500;
+const LEAST_SPLIT_EDITS = 256;
+const FAR = 0x7fffffff;
 
-const linesOf = (text: string): string[] => {
+export const linesOf = (text: string): string[] => {
   if (!text) return [];
   const lines = text.split("\n");
   if (lines[lines.length - 1] === "") lines.pop();
@@ -21,75 +24,166 @@ const linesOf = (text: string): string[] => {
 export function difference(before: string | null, after: string): DiffLine[] {
   const a = linesOf(before ?? "");
   const b = linesOf(after);
+  const { removed, added } = compare(a, b);
+  const all: DiffLine[] = [];
+  for (let x = 0, y = 0; x < a.length || y < b.length; ) {
+    if (x < a.length && removed[x]) all.push({ kind: "removed", text: a[x]!, old: ++x });
+    else if (y < b.length && added[y]) all.push({ kind: "added", text: b[y]!, new: ++y });
+    else all.push({ kind: "same", text: a[x]!, old: ++x, new: ++y });
+  }
+  return folded(all);
+}
+
+/** How many lines a change adds and removes. */
+export function counted(before: string | null, after: string): { added: number; removed: number } {
+  const sum = (marks: Uint8Array) => marks.reduce((total, mark) => total + mark, 0);
+  const { removed, added } = compare(linesOf(before ?? ""), linesOf(after));
+  return { added: sum(added), removed: sum(removed) };
+}
+
+/** Marks the lines that have no counterpart on the other side. The other lines are the same on both, in order. */
+export function compare(a: readonly string[], b: readonly string[]): { removed: Uint8Array; added: Uint8Array } {
+  const removed = new Uint8Array(a.length);
+  const added = new Uint8Array(b.length);
   let start = 0;
   while (start < a.length && start < b.length && a[start] === b[start]) start++;
   let end = 0;
   while (end < a.length - start && end < b.length - start && a[a.length - 1 - end] === b[b.length - 1 - end]) end++;
-  const all: DiffLine[] = [];
-  for (let index = 0; index < start; index++) all.push({ kind: "same", text: a[index]!, old: index + 1, new: index + 1 });
-  all.push(...middle(a.slice(start, a.length - end), b.slice(start, b.length - end), start));
-  for (let index = end; index > 0; index--) all.push({ kind: "same", text: a[a.length - index]!, old: a.length - index + 1, new: b.length - index + 1 });
-  return folded(all);
-}
-
-function middle(a: string[], b: string[], from: number): DiffLine[] {
-  const path = a.length && b.length ? shortest(a, b) : null;
-  if (!path) {
-    return [
-      ...a.map((text, index): DiffLine => ({ kind: "removed", text, old: from + index + 1 })),
-      ...b.map((text, index): DiffLine => ({ kind: "added", text, new: from + index + 1 })),
-    ];
-  }
-  return path.map(([x, y, kind]): DiffLine =>
-    kind === "removed"
-      ? { kind, text: a[x]!, old: from + x + 1 }
-      : kind === "added"
-        ? { kind, text: b[y]!, new: from + y + 1 }
-        : { kind, text: a[x]!, old: from + x + 1, new: from + y + 1 },
+  const numbers = new Map<string, number>();
+  const numberOf = (line: string) => numbers.get(line) ?? (numbers.set(line, numbers.size), numbers.size - 1);
+  const x = Int32Array.from(a.slice(start, a.length - end), numberOf);
+  const y = Int32Array.from(b.slice(start, b.length - end), numberOf);
+  const [xs, ys] = [shared(x, y, numbers.size, removed, start), shared(y, x, numbers.size, added, start)];
+  split(
+    xs.map((at) => x[at - start]!),
+    ys.map((at) => y[at - start]!),
+    (at) => (removed[xs[at]!] = 1),
+    (at) => (added[ys[at]!] = 1),
   );
+  slide(a, removed);
+  slide(b, added);
+  return { removed, added };
 }
 
-type Step = [number, number, "same" | "added" | "removed"];
+/** The positions of the lines that the other side has too. The others are marked: nothing can match them. */
+function shared(lines: Int32Array, others: Int32Array, count: number, marks: Uint8Array, start: number): Int32Array {
+  const known = new Uint8Array(count);
+  for (const line of others) known[line] = 1;
+  const kept = new Int32Array(lines.length);
+  let size = 0;
+  for (let at = 0; at < lines.length; at++) {
+    if (known[lines[at]!]) kept[size++] = start + at;
+    else marks[start + at] = 1;
+  }
+  return kept.subarray(0, size);
+}
 
-function shortest(a: string[], b: string[]): Step[] | null {
-  const most = Math.min(a.length + b.length, MOST_EDITS);
-  // The furthest x on each diagonal, -1 if unvisited. Each step saves the part within its reach, to walk back later.
-  const best = new Int32Array(2 * most + 3).fill(-1);
-  const zero = most + 1;
-  best[zero + 1] = 0;
-  const trace: Int32Array[] = [];
-  for (let edits = 0; edits <= most; edits++) {
-    trace.push(best.slice(zero - edits - 1, zero + edits + 2));
-    for (let k = -edits; k <= edits; k += 2) {
-      const left = best[zero + k - 1]!;
-      const right = best[zero + k + 1]!;
-      let x = k === -edits || (k !== edits && left < right) ? right : left + 1;
-      let y = x - k;
-      while (x < a.length && y < b.length && a[x] === b[y]) {
-        x++;
-        y++;
-      }
-      best[zero + k] = x;
-      if (x >= a.length && y >= b.length) return walkBack(trace, a.length, b.length);
+/** Marks what has to be removed and added, splitting one passage at a time. */
+function split(a: Int32Array, b: Int32Array, remove: (at: number) => void, add: (at: number) => void): void {
+  const middle = new Middle(a, b);
+  const passages: [number, number, number, number][] = [[0, a.length, 0, b.length]];
+  for (let passage = passages.pop(); passage; passage = passages.pop()) {
+    let [fromA, toA, fromB, toB] = passage;
+    while (fromA < toA && fromB < toB && a[fromA] === b[fromB]) {
+      fromA++;
+      fromB++;
+    }
+    while (fromA < toA && fromB < toB && a[toA - 1] === b[toB - 1]) {
+      toA--;
+      toB--;
+    }
+    if (fromA === toA) while (fromB < toB) add(fromB++);
+    else if (fromB === toB) while (fromA < toA) remove(fromA++);
+    else {
+      const [x, y] = middle.of(fromA, toA, fromB, toB);
+      passages.push([fromA, x, fromB, y], [x, toA, y, toB]);
     }
   }
-  return null;
 }
 
-function walkBack(trace: Int32Array[], x: number, y: number): Step[] {
-  const steps: Step[] = [];
-  for (let edits = trace.length - 1; edits >= 0; edits--) {
-    const best = trace[edits]!;
-    const at = (k: number) => best[k + edits + 1]!;
-    const k = x - y;
-    const down = k === -edits || (k !== edits && at(k - 1) < at(k + 1));
-    const beforeK = down ? k + 1 : k - 1;
-    const beforeX = at(beforeK);
-    const beforeY = beforeX - beforeK;
-    while (x > beforeX && y > beforeY) steps.push([--x, --y, "same"]);
-    if (edits > 0) steps.push(down ? [x, --y, "added"] : [--x, y, "removed"]);
+/** Finds a point in the middle of the shortest edit, searching from both ends. */
+class Middle {
+  /** The furthest x on each diagonal x - y, from the start and from the end. */
+  private readonly ahead: Int32Array;
+  private readonly back: Int32Array;
+  private readonly zero: number;
+  private readonly most: number;
+
+  constructor(
+    private readonly a: Int32Array,
+    private readonly b: Int32Array,
+  ) {
+    const diagonals = a.length + b.length + 3;
+    this.ahead = new Int32Array(diagonals);
+    this.back = new Int32Array(diagonals);
+    this.zero = b.length + 1;
+    this.most = Math.max(LEAST_SPLIT_EDITS, Math.ceil(Math.sqrt(diagonals)));
   }
-  return steps.reverse();
+
+  of(fromA: number, toA: number, fromB: number, toB: number): [number, number] {
+    const { a, b, ahead, back, zero } = this;
+    const [least, last] = [fromA - toB, toA - fromB];
+    const [first, final] = [fromA - fromB, toA - toB];
+    const odd = ((first - final) & 1) !== 0;
+    let [aheadLow, aheadHigh, backLow, backHigh] = [first, first, final, final];
+    ahead[zero + first] = fromA;
+    back[zero + final] = toA;
+    for (let edits = 1; ; edits++) {
+      if (aheadLow > least) ahead[zero + --aheadLow - 1] = -1;
+      else aheadLow++;
+      if (aheadHigh < last) ahead[zero + ++aheadHigh + 1] = -1;
+      else aheadHigh--;
+      for (let k = aheadHigh; k >= aheadLow; k -= 2) {
+        let x = Math.max(ahead[zero + k - 1]! + 1, ahead[zero + k + 1]!);
+        while (x < toA && x - k < toB && a[x] === b[x - k]) x++;
+        ahead[zero + k] = x;
+        if (odd && k >= backLow && k <= backHigh && back[zero + k]! <= x) return [x, x - k];
+      }
+      if (backLow > least) back[zero + --backLow - 1] = FAR;
+      else backLow++;
+      if (backHigh < last) back[zero + ++backHigh + 1] = FAR;
+      else backHigh--;
+      for (let k = backHigh; k >= backLow; k -= 2) {
+        let x = Math.min(back[zero + k - 1]!, back[zero + k + 1]! - 1);
+        while (x > fromA && x - k > fromB && a[x - 1] === b[x - k - 1]) x--;
+        back[zero + k] = x;
+        if (!odd && k >= aheadLow && k <= aheadHigh && x <= ahead[zero + k]!) return [x, x - k];
+      }
+      if (edits < this.most) continue;
+      return this.furthest(fromA, toA, fromB, toB, [aheadLow, aheadHigh], [backLow, backHigh]);
+    }
+  }
+
+  /** The furthest point reached from either end. */
+  private furthest(fromA: number, toA: number, fromB: number, toB: number, ahead: [number, number], back: [number, number]): [number, number] {
+    let [best, bestX] = [-1, fromA];
+    for (let k = ahead[1]; k >= ahead[0]; k -= 2) {
+      const x = Math.min(this.ahead[this.zero + k]!, toA, toB + k);
+      if (2 * x - k > best) [best, bestX] = [2 * x - k, x];
+    }
+    let [least, leastX] = [FAR, toA];
+    for (let k = back[1]; k >= back[0]; k -= 2) {
+      const x = Math.max(this.back[this.zero + k]!, fromA, fromB + k);
+      if (2 * x - k < least) [least, leastX] = [2 * x - k, x];
+    }
+    return toA + toB - least < best - fromA - fromB ? [bestX, best - bestX] : [leastX, least - leastX];
+  }
+}
+
+/** Move each group of marked lines down as far as it goes, as git does: a new function then ends with its own last
+ * line instead of the one before it. */
+function slide(lines: readonly string[], marks: Uint8Array): void {
+  for (let start = 0; start < lines.length; start++) {
+    if (!marks[start]) continue;
+    let end = start;
+    while (end < lines.length && marks[end]) end++;
+    while (end < lines.length && lines[start] === lines[end]) {
+      marks[start++] = 0;
+      marks[end++] = 1;
+      while (end < lines.length && marks[end]) end++;
+    }
+    start = end;
+  }
 }
 
 /** Replace long unchanged stretches by a gap. */

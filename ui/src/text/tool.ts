@@ -51,5 +51,5 @@ export function took(tool: ToolPart): number | null {
   return Math.max(0, Date.parse(tool.ended_at) - Date.parse(tool.started_at) - (tool.waited_ms ?? 0));
 }
 
-/** The changes a tool made; empty if it did not succeed. */
-export const changes = (tool: ToolPart) => (tool.outcome || tool.status === "failed" ? [] : (tool.diff ?? []));
+/** The changes a tool made; empty if it did not succeed, or not yet: an edit that was denied changed nothing. */
+export const changes = (tool: ToolPart) => (tool.status === "completed" && !tool.outcome && !tool.is_error ? (tool.diff ?? []) : []);

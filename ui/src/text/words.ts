@@ -109,9 +109,10 @@ export const withoutMarks = (line: string) => line.replace(/\[([^\]]*)\]\([^)]*\
 /** A workspace: a directory created for a session. Its forks use it too. */
 const MADE_FOLDER = /^s_[0-9a-f]{16,}$/;
 
-/** Where a session works: its project, its working directory, or a workspace (its own or that of the session it was
- * forked from). */
-export function placeOf(session: { id: string; project: string | null; workdir: string }): string {
+/** Where a session works: its project, the repository of its worktree, its working directory, or a workspace (its own or
+ * that of the session it was forked from). */
+export function placeOf(session: { id: string; project: string | null; workdir: string; worktree?: { repository: string } | null }): string {
   const folder = lastName(session.workdir);
-  return session.project ?? (folder === session.id ? "own workspace" : MADE_FOLDER.test(folder) ? "another session's workspace" : folder);
+  if (session.project || session.worktree) return session.project ?? lastName(session.worktree!.repository);
+  return folder === session.id ? "own workspace" : MADE_FOLDER.test(folder) ? "another session's workspace" : folder;
 }

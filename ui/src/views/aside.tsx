@@ -5,12 +5,13 @@ import { useEffect, useMemo } from "react";
 import { IconButton, Link } from "../parts/button";
 import { Ago } from "../parts/clock";
 import { Counts } from "../parts/diff";
-import { go, pathOf, pathOfTurn } from "../shell/router";
+import { go, pathOf, pathOfChanges, pathOfTurn } from "../shell/router";
 import type { State } from "../state/session";
 import { useCalmly, type SessionStore } from "../state/store";
-import { counts, difference } from "../text/difference";
-import { changes } from "../text/tool";
-import { count, money, shortPath } from "../text/words";
+import { counted } from "../text/difference";
+import { changes as changesOfTool } from "../text/tool";
+import { count as shortCount, money, plural, shortPath } from "../text/words";
+import type { Changes } from "../wire/changes";
 import type { Diff, PlanPart, TurnInfo } from "../wire/types";
 import { PlanList } from "./turnrows";
 
@@ -19,7 +20,7 @@ const SHOWN_TURNS = 60;
 /** Whether the panel fits beside the conversation. Otherwise it opens over it. */
 export const isWide = () => matchMedia("(min-width: 80rem)").matches;
 
-export function Aside({ store, shown, beside, onClose }: { store: SessionStore; shown: boolean; beside: boolean; onClose: () => void }) {
+export function Aside({ store, changes, shown, beside, onClose }: { store: SessionStore; changes: Changes | null; shown: boolean; beside: boolean; onClose: () => void }) {
   const state = useCalmly(store);
   useEffect(() => {
     if (!shown) return;
@@ -47,7 +48,7 @@ export function Aside({ store, shown, beside, onClose }: { store: SessionStore; 
           <IconButton icon="cross" label="Close panel" onClick={onClose} />
         </div>
         {plan && <Section title="Plan"><PlanList part={plan} /></Section>}
-        <Files state={state} />
+        <Files state={state} changes={changes} />
         <Spent state={state} />
         <Outline state={state} onClose={onClose} />
         <Section title="Events">
@@ -67,45 +68,57 @@ function Section({ title, children }: { title: string; children: React.ReactNode
   );
 }
 
-const counted = new WeakMap<Diff, { first: Diff; counts: { added: number; removed: number } }>();
+const known = new WeakMap<Diff, { first: Diff; counts: { added: number; removed: number } }>();
 
 /** Line counts from before the first change to after the last. Each pair is compared only once. */
 function countsOf(first: Diff, last: Diff): { added: number; removed: number } {
-  const known = counted.get(last);
-  if (known?.first === first) return known.counts;
-  const made = counts(difference(first.old_text, last.new_text));
-  counted.set(last, { first, counts: made });
+  const before = known.get(last);
+  if (before?.first === first) return before.counts;
+  const made = counted(first.old_text, last.new_text);
+  known.set(last, { first, counts: made });
   return made;
 }
 
-function Files({ state }: { state: State }) {
-  const files = useMemo(() => {
-    const found = new Map<string, { first: Diff; last: Diff }>();
-    for (const turn of state.turns) {
-      if (turn.rewound) continue;
-      for (const part of turn.parts) {
-        if (part.type !== "tool") continue;
-        for (const diff of changes(part)) {
-          const known = found.get(diff.path);
-          found.set(diff.path, { first: known?.first ?? diff, last: diff });
-        }
-      }
-    }
-    return [...found].map(([path, { first, last }]) => ({ path, ...countsOf(first, last) }));
-  }, [state.turns]);
+const SHOWN_FILES = 12;
+
+/** Changed files, as links to their diffs. Without the server's answer, those that the agent's own edits changed. */
+function Files({ state, changes }: { state: State; changes: Changes | null }) {
+  const edited = useEdits(state, changes === null);
+  const files = changes?.files ?? edited;
   if (!files.length) return null;
+  const count = changes ? changes.file_count : null;
   return (
     <Section title="Changed files">
       <ul className="space-y-1">
-        {files.map((file) => (
-          <li key={file.path} className="flex items-baseline justify-between gap-2">
-            <span className="min-w-0 truncate font-mono text-xs" title={file.path}>{shortPath(file.path, state.session?.workdir ?? "")}</span>
-            <Counts added={file.added} removed={file.removed} />
+        {files.slice(0, SHOWN_FILES).map((file) => (
+          <li key={file.path}>
+            <Link to={pathOfChanges(state.id, null, file.path, null, "edit" in file ? file.edit : null)} className="-mx-1 flex items-baseline justify-between gap-2 rounded px-1 hover:bg-hover">
+              <span className="min-w-0 truncate font-mono text-xs" title={file.path}>{shortPath(file.path, state.session?.workdir ?? "")}</span>
+              {file.added !== null && file.removed !== null && <Counts added={file.added} removed={file.removed} />}
+            </Link>
           </li>
         ))}
       </ul>
+      <Link to={pathOfChanges(state.id)} className="reach mt-2 inline-block text-xs text-quiet underline underline-offset-2 hover:text-text">{files.length > SHOWN_FILES ? (count === null ? "Review all files" : `Review all ${plural(count, "file")}`) : "Review changes"}</Link>
     </Section>
   );
+}
+
+function useEdits(state: State, wanted: boolean) {
+  return useMemo(() => {
+    const found = new Map<string, { first: Diff; last: Diff; edit: string }>();
+    for (const turn of wanted ? state.turns : []) {
+      if (turn.rewound) continue;
+      for (const part of turn.parts) {
+        if (part.type !== "tool") continue;
+        for (const diff of changesOfTool(part)) {
+          const before = found.get(diff.path);
+          found.set(diff.path, { first: before?.first ?? diff, last: diff, edit: part.tool_id });
+        }
+      }
+    }
+    return [...found].map(([path, { first, last, edit }]) => ({ path, edit, ...countsOf(first, last) }));
+  }, [state.turns, wanted]);
 }
 
 function Spent({ state }: { state: State }) {
@@ -124,7 +137,7 @@ function Spent({ state }: { state: State }) {
       )}
       <p className="text-xs text-quiet tabular-nums">
         {last.length > 0 && <>{Math.round(100 * fill(last[last.length - 1]!))} % of context{tokens > 0 && " · "}</>}
-        {tokens > 0 && <>{count(usage?.input_tokens ?? 0)} in · {count(usage?.output_tokens ?? 0)} out</>}{usage?.cost_usd != null && <> · {money(usage.cost_usd)}</>}
+        {tokens > 0 && <>{shortCount(usage?.input_tokens ?? 0)} in · {shortCount(usage?.output_tokens ?? 0)} out</>}{usage?.cost_usd != null && <> · {money(usage.cost_usd)}</>}
       </p>
     </Section>
   );

@@ -6,11 +6,12 @@ import { useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState, typ
 import { Virtualizer, type CacheSnapshot, type VirtualizerHandle } from "virtua";
 import { Button } from "../parts/button";
 import { BlockView } from "../parts/markdown";
-import { go, pathOf, type Place } from "../shell/router";
+import { go, pathOf, pathOfChanges, routeNow, type Place } from "../shell/router";
 import { isBusy } from "../state/attention";
 import { useOutbox } from "../state/outbox";
 import { useSession, type SessionStore } from "../state/store";
 import { plural } from "../text/words";
+import { ChangesRow } from "./changesrow";
 import { OutgoingRow } from "./outgoing";
 import { usePlace } from "./place";
 import { cameBefore, firstKey, RowMaker, type Row } from "./rows";
@@ -51,11 +52,14 @@ export function Conversation({ store, place, actions, onRewound, ref }: Props) {
   const rows = useMemo(() => maker.current!.rows(state, open, outbox, store.earlier), [state, open, outbox, store]);
   const { scroller, list, following, away, toEnd: scrollToEnd, begin, look } = useFollowing(store, rows);
   const showRewound = (turn: number) => setOpen((before) => new Set(before).add("rewound:" + turn));
-  const found = usePlace(store, rows, place, list, begin, showRewound);
+  const reveal = (keys: string[]) => setOpen((before) => new Set([...before, ...keys]));
+  const found = usePlace(store, rows, place, list, begin, showRewound, reveal);
   const toEnd = () => {
     scrollToEnd();
     // Remove the turn from the address, so that a reload stays at the end.
-    if (place) go(pathOf(store.id), true);
+    const route = routeNow();
+    const changes = route.view === "session" ? route.changes : null;
+    if (place) go(changes ? pathOfChanges(store.id, changes.turn, changes.file) : pathOf(store.id), true);
   };
   useImperativeHandle(ref, () => ({ toEnd }));
 
@@ -114,7 +118,7 @@ export function Conversation({ store, place, actions, onRewound, ref }: Props) {
       case "thinking":
         return <Thinking part={row.part} live={row.live} isOpen={open.has(row.key)} onToggle={() => toggle(row.key)} />;
       case "tool":
-        return <div className={row.inside ? "ml-5" : ""}><ToolView tool={row.tool} childTools={row.children} all={row.all} workdir={workdir} open={open} toggle={toggle} live={row.live} asked={row.asked} /></div>;
+        return <div className={row.inside ? "ml-5" : ""}><ToolView tool={row.tool} childTools={row.children} all={row.all} workdir={workdir} open={open} toggle={toggle} live={row.live} asked={row.asked} session={state.id} turn={row.turn} /></div>;
       case "tools":
         return <ToolsView tools={row.tools} isOpen={open.has(row.key)} onToggle={() => toggle(row.key)} />;
       case "plan":
@@ -126,7 +130,9 @@ export function Conversation({ store, place, actions, onRewound, ref }: Props) {
       case "resolved":
         return <ResolvedRow part={row.part} prompt={row.prompt} />;
       case "notice":
-        return <Notice part={row.part} turn={row.turn} onRetry={!busy && row.turn.message && state.session?.state !== "ended" ? () => actions.retry(row.turn) : null} />;
+        return <Notice part={row.part} turn={row.turn} onRetry={!busy && row.turn.message && state.session?.state !== "ended" ? () => void actions.retry(row.turn) : null} />;
+      case "changes":
+        return <ChangesRow session={state.id} changes={row.changes} />;
       case "rewound":
         return <RewoundRow turns={row.turns} isOpen={row.open} onToggle={() => toggleRewound(row.turns, row.open)} />;
       case "outgoing":

@@ -1,13 +1,13 @@
-// A new session. The first message creates it, with the project, agent, model and mode chosen on the composer. If the
-// project has a kickoff, that is the first message, with the written text inserted at its placeholder. Without a
-// placeholder, the written text replaces the kickoff. The first visit offers a rehearsal, which shows everything
-// without a model or API key. Above: the app. Below: one request that creates the session and sends the message.
+// A new session. The first message creates it, in the chosen folder, with the project, agent, model and mode chosen on
+// the composer. If the project has a kickoff, that is the first message, with the written text inserted at its
+// placeholder. Without a placeholder, the written text replaces the kickoff. The first visit offers a rehearsal, which
+// shows everything without a model or API key. Above: the app. Below: one request that creates the session and sends
+// the message.
 
 import { useEffect, useRef, useState } from "react";
 import { Button } from "../parts/button";
 import { go, pathOf } from "../shell/router";
 import { attempt } from "../shell/toast";
-import { keep, kept } from "../state/kept";
 import { useAgents, useProjects } from "../state/lists";
 import { useOverview } from "../state/sessions";
 import { post } from "../wire/api";
@@ -15,6 +15,7 @@ import type { Session } from "../wire/types";
 import { Chip, Composer, type Sent } from "./composer";
 import { forgetId, idFor } from "./drafts";
 import { agentChoices } from "./agentchoice";
+import { useWhere, WhereField } from "./folders/where";
 import { optionsOf } from "./session";
 
 const REHEARSAL = `think The user wants to see what a session looks like.
@@ -34,14 +35,14 @@ export function NewSession({ project: givenProject, agent: givenAgent }: { proje
   const agents = useAgents();
   const projects = useProjects().value.projects;
   const { sessions, loaded } = useOverview();
-  const [project, setProject] = useState(givenProject ?? kept("last.project") ?? "");
+  const where = useWhere(givenProject, projects);
   const [agent, setAgent] = useState(givenAgent ?? "");
   const [chosen, setChosen] = useState<Record<string, string>>({});
   const [busy, setBusy] = useState(false);
   const [wantsKickoff, setWantsKickoff] = useState(true);
   const [text, setText] = useState("");
 
-  const known = projects.find((one) => one.id === project);
+  const known = where.project;
   const shownAgent = agent || known?.agent || agents.value.default;
   const like = sessions.find((session) => session.agent === shownAgent && (session.config_options || session.models));
   const first = loaded && sessions.length === 0;
@@ -65,15 +66,16 @@ export function NewSession({ project: givenProject, agent: givenAgent }: { proje
   const kickoff = known?.kickoff ?? "";
   const takesText = kickoff.includes("{message}");
   const start = (sent: Sent) => {
-    keep("last.project", known ? project : null);
+    where.remember();
     const begins = kickoff && wantsKickoff && (takesText || !sent.text.trim());
-    return create({ text: sent.text, ...(begins ? { kickoff: true } : {}), ...(known ? { project } : {}), ...(agent ? { agent } : {}), ...chosen, ...(sent.attachments.length ? { attachments: sent.attachments } : {}) });
+    return create({ text: sent.text, ...(begins ? { kickoff: true } : {}), ...where.body(), ...(agent ? { agent } : {}), ...chosen, ...(sent.attachments.length ? { attachments: sent.attachments } : {}) });
   };
 
   return (
     <div className="flex min-h-0 flex-1 flex-col justify-center overflow-y-auto p-4 sm:p-8">
       <div className="mx-auto w-full max-w-[76ch]">
         <h1 className={`mb-4 text-xl font-semibold ${first ? "" : "max-md:hidden"}`}>{first ? "Talk to an agent" : "New session"}</h1>
+        <WhereField where={where} />
         <Composer
           draftKey="draft.new"
           session={null}
@@ -87,7 +89,7 @@ export function NewSession({ project: givenProject, agent: givenAgent }: { proje
           onSend={start}
           chips={
             <>
-              <Chip label="Project" value={known ? project : ""} options={[{ value: "", name: "No project", hint: "A new empty directory" }, ...projects.map((one) => ({ value: one.id, name: one.name, hint: one.path }))]} onChange={setProject} />
+              <Chip label="Project" value={known?.id ?? ""} options={[{ value: "", name: "No project" }, ...projects.map((one) => ({ value: one.id, name: one.name, hint: one.path }))]} onChange={where.setProject} />
               <Chip label="Agent" value={shownAgent} options={agentChoices(agents.value.agents)} onChange={(name) => (setAgent(name), setChosen({}))} />
               {like && optionsOf(like as Session).filter((option) => option.id === "model" || option.id === "mode").map((option) => <Chip key={option.id} label={option.name} value={chosen[option.id] ?? ""} options={[{ value: "", name: `Default ${option.name.toLowerCase()}` }, ...option.options!.map((one) => ({ value: one.value, name: one.name, hint: one.description }))]} onChange={(value) => setChosen(Object.fromEntries(Object.entries({ ...chosen, [option.id]: value }).filter(([, one]) => one)))} />)}
             </>

@@ -7,7 +7,7 @@ import type { Place } from "../shell/router";
 import { say } from "../shell/toast";
 import type { SessionStore } from "../state/store";
 import { Problem, sentence } from "../wire/api";
-import { rowAt, type Row } from "./rows";
+import { rowAt, rowOfTool, type Row } from "./rows";
 
 const MARKED_MS = 2500;
 /** Space above the target, so that some context is visible. */
@@ -23,12 +23,15 @@ interface Found {
   marked: boolean;
 }
 
-export function usePlace(store: SessionStore, rows: Row[], place: Place | null, list: RefObject<VirtualizerHandle | null>, begin: () => void, show: (turn: number) => void): Found | null {
+export function usePlace(store: SessionStore, rows: Row[], place: Place | null, list: RefObject<VirtualizerHandle | null>, begin: () => void, show: (turn: number) => void, reveal: (keys: string[]) => void): Found | null {
   const wanted = useRef<Place | null>(null);
+  /** Rows that were opened to show the place. */
+  const opened = useRef(new Set<string>());
   const [found, setFound] = useState<Found | null>(null);
 
   useEffect(() => {
     wanted.current = place;
+    opened.current = new Set();
     setFound(null);
     if (!place) return;
     // Stop following the end, so that nothing scrolls there while the turn loads.
@@ -43,12 +46,18 @@ export function usePlace(store: SessionStore, rows: Row[], place: Place | null, 
   useEffect(() => {
     const place = wanted.current;
     if (!place || !store.has(place.turn)) return;
-    const index = rowAt(rows, place.turn, place.q);
+    const tool = place.tool ? rowOfTool(rows, place.tool) : null;
+    // The tool is in a closed row: come back when it is open.
+    if (tool?.closed.some((key) => !opened.current.has(key))) {
+      for (const key of tool.closed) opened.current.add(key);
+      return reveal(tool.closed);
+    }
+    const index = tool && tool.index >= 0 ? tool.index : rowAt(rows, place.turn, place.q);
     const row = rows[index];
     if (!row) return;
     wanted.current = null;
     setFound({ key: row.key, marked: true });
-    requestAnimationFrame(() => list.current?.scrollToIndex(index, { align: "start", offset: row.kind === "block" ? -CONTEXT_PX : 0 }));
+    requestAnimationFrame(() => list.current?.scrollToIndex(index, { align: "start", offset: row.kind === "block" || row.kind === "tool" ? -CONTEXT_PX : 0 }));
   }, [rows, place]);
 
   useEffect(() => {

@@ -8,10 +8,13 @@ import { Empty } from "../parts/empty";
 import { PageHead } from "../parts/pagehead";
 import { pathOf } from "../shell/router";
 import { attempt, say } from "../shell/toast";
+import { useDirectory } from "../state/directories";
 import { useAgents, useProjects } from "../state/lists";
 import { plural } from "../text/words";
 import { patch, post, remove } from "../wire/api";
-import type { Json, Project, Rule } from "../wire/types";
+import type { Json, Project, Rule, Workspace } from "../wire/types";
+import { FolderField } from "./folders/field";
+import { FolderState } from "./folders/where";
 
 const LIMITS: [string, string][] = [
   ["turn_timeout_s", "Stop a turn without activity after (seconds)"],
@@ -40,7 +43,7 @@ export default function Projects() {
                 <div className="min-w-0 flex-1 basis-60">
                   <h2 className="font-semibold break-words">{project.name}</h2>
                   <p className="font-mono text-xs break-all text-quiet">{project.path}</p>
-                  <p className="text-xs text-quiet">{[project.agent, project.permissions.length > 0 && plural(project.permissions.length, "permission rule"), Object.keys(project.limits).length > 0 && plural(Object.keys(project.limits).length, "limit")].filter(Boolean).join(" · ")}</p>
+                  <p className="text-xs text-quiet">{[project.agent, project.workspace === "worktree" && "a worktree per session", project.permissions.length > 0 && plural(project.permissions.length, "permission rule"), Object.keys(project.limits).length > 0 && plural(Object.keys(project.limits).length, "limit")].filter(Boolean).join(" · ")}</p>
                 </div>
                 <div className="flex flex-wrap items-center gap-x-4">
                   {project.active_session_id && <Link to={pathOf(project.active_session_id)} className="reach text-sm text-accent underline underline-offset-2">Last session</Link>}
@@ -71,17 +74,22 @@ function Labelled({ label, children }: { label: string; children: React.ReactNod
 function Making({ onDone }: { onDone: (id: string | null) => void }) {
   const [name, setName] = useState("");
   const [path, setPath] = useState("");
+  const checked = useDirectory(path);
   return (
     <form
-      className="mb-6 grid gap-3 rounded-lg border border-line p-4 sm:grid-cols-[1fr_2fr_auto] sm:items-end"
+      className="mb-6 grid gap-3 rounded-lg border border-line p-4 sm:grid-cols-[1fr_2fr]"
       onSubmit={(event) => {
         event.preventDefault();
         void attempt(post<Project>("/api/projects", { name, path })).then((made) => made && onDone(made.id));
       }}
     >
       <Labelled label="Name"><input autoFocus required value={name} onChange={(event) => setName(event.target.value)} className={FIELD} /></Labelled>
-      <Labelled label="Directory on the server"><input required placeholder="/home/me/site" value={path} onChange={(event) => setPath(event.target.value)} className={FIELD + " font-mono"} /></Labelled>
-      <div className="flex gap-2">
+      <div>
+        <span className="mb-1 block text-xs text-quiet" aria-hidden="true">Directory on the server</span>
+        <FolderField label="Directory on the server" required placeholder="/home/me/site" value={path} onChange={setPath} describedBy="folder-state" invalid={!!checked.wrong} />
+        <FolderState folder={path} checked={checked} />
+      </div>
+      <div className="flex gap-2 sm:col-span-2">
         <Button type="submit" tone="primary">Create project</Button>
         <Button tone="quiet" onClick={() => onDone(null)}>Cancel</Button>
       </div>
@@ -96,8 +104,9 @@ function Changing({ project, onDone }: { project: Project; onDone: () => void })
   const [limits, setLimits] = useState<Record<string, Json>>(project.limits);
   const [instructions, setInstructions] = useState(project.instructions ?? "");
   const [kickoff, setKickoff] = useState(project.kickoff ?? "");
+  const [workspace, setWorkspace] = useState<Workspace>(project.workspace ?? "directory");
   const save = async () => {
-    const changed = await attempt(patch(`/api/projects/${encodeURIComponent(project.id)}`, { agent: agent || null, permissions: rules.filter((rule) => rule.tool.trim()), limits, instructions: instructions || null, kickoff: kickoff || null }));
+    const changed = await attempt(patch(`/api/projects/${encodeURIComponent(project.id)}`, { agent: agent || null, permissions: rules.filter((rule) => rule.tool.trim()), limits, instructions: instructions || null, kickoff: kickoff || null, workspace }));
     if (!changed) return;
     say("Saved.");
     onDone();
@@ -123,6 +132,13 @@ function Changing({ project, onDone }: { project: Project; onDone: () => void })
           {agents.map((one) => <option key={one.name}>{one.name}</option>)}
         </select>
       </Labelled>
+      <Labelled label="Sessions work in">
+        <select value={workspace} onChange={(event) => setWorkspace(event.target.value as Workspace)} className={FIELD}>
+          <option value="directory">The project's directory</option>
+          <option value="worktree">A git worktree and branch of their own</option>
+        </select>
+      </Labelled>
+      {workspace === "worktree" && <p className="-mt-4 text-xs text-quiet">Several sessions can work at the same time. Each starts from the last commit, and you bring its work back when it is done. The directory must be in a git repository.</p>}
       <fieldset>
         <legend className="mb-1 text-xs text-quiet">Permission rules: the first match decides; with no match, you are asked</legend>
         <ul className="space-y-2">

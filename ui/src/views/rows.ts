@@ -6,6 +6,7 @@ import { isBusy } from "../state/attention";
 import type { State, Turn } from "../state/session";
 import type { Outgoing } from "../state/outbox";
 import { grow, NOTHING, shown, type Block, type Blocks } from "../text/blocks";
+import type { TurnChanges } from "../wire/changes";
 import type { ImagePart, NoticePart, Part, PlanPart, Prompt, ResolvedPart, TextPart, ToolPart, TurnInfo } from "../wire/types";
 
 /** Ids of the tools waiting for the user's permission. */
@@ -20,13 +21,14 @@ export type Row = { gone?: boolean } & (
   | { kind: "skipped"; key: string; turn: number; count: number }
   | { kind: "block"; key: string; block: Block; first: boolean }
   | { kind: "thinking"; key: string; part: TextPart; live: boolean }
-  | { kind: "tool"; key: string; tool: ToolPart; children: ToolPart[]; all: ToolPart[]; inside: boolean; live: boolean; asked: Asked }
-  | { kind: "tools"; key: string; tools: ToolPart[] }
+  | { kind: "tool"; key: string; turn: number; tool: ToolPart; children: ToolPart[]; all: ToolPart[]; inside: boolean; live: boolean; asked: Asked }
+  | { kind: "tools"; key: string; tools: ToolPart[]; all: ToolPart[] }
   | { kind: "plan"; key: string; part: PlanPart }
   | { kind: "image"; key: string; part: ImagePart }
   | { kind: "asked"; key: string; prompt: Prompt | null }
   | { kind: "resolved"; key: string; part: ResolvedPart; prompt: Prompt | null }
   | { kind: "notice"; key: string; part: NoticePart; turn: Turn }
+  | { kind: "changes"; key: string; changes: TurnChanges }
   | { kind: "rewound"; key: string; turns: number[]; open: boolean }
   | { kind: "outgoing"; key: string; message: Outgoing }
   | { kind: "working"; key: string }
@@ -63,6 +65,33 @@ export function rowAt(rows: Row[], turn: number, q: string): number {
   return best;
 }
 
+/** The index of the row that shows a tool, and what must be opened to see the tool itself. -1 if there is none. */
+export function rowOfTool(rows: Row[], tool: string): { index: number; closed: string[] } {
+  const inside = rows.findIndex((row) => row.kind === "tool" && row.tool.tool_id === tool);
+  if (inside >= 0) return { index: inside, closed: [] };
+  const all = rows.find((row) => "all" in row && row.all.some((one) => one.tool_id === tool));
+  const parents = ancestorsOf(all && "all" in all ? all.all : [], tool);
+  // A sub-agent's tool is inside the tool that started it, which may be inside another one.
+  const outer = rows.findIndex((row) => row.kind === "tool" && parents.includes(row.tool.tool_id));
+  if (outer >= 0) {
+    const { tool: parent } = rows[outer] as Extract<Row, { kind: "tool" }>;
+    return { index: outer, closed: parents.slice(0, parents.indexOf(parent.tool_id) + 1).map((one) => "tool:" + one) };
+  }
+  const folded = rows.findIndex((row) => row.kind === "tools" && row.tools.some((one) => one.tool_id === tool || parents.includes(one.tool_id)));
+  return { index: folded, closed: folded < 0 ? [] : [rows[folded]!.key] };
+}
+
+/** The tools that started this one, the nearest first. */
+function ancestorsOf(all: ToolPart[], tool: string): string[] {
+  const parents: string[] = [];
+  let parent = all.find((one) => one.tool_id === tool)?.parent_tool_id;
+  while (parent && !parents.includes(parent)) {
+    parents.push(parent);
+    parent = all.find((one) => one.tool_id === parent)?.parent_tool_id;
+  }
+  return parents;
+}
+
 /** The tools of a turn and their nesting. Computed once per turn, because there may be thousands. */
 interface Family {
   all: ToolPart[];
@@ -83,7 +112,7 @@ function family(all: ToolPart[]): Family {
 
 export class RowMaker {
   private readonly blocks = new Map<string, { text: string; blocks: Blocks }>();
-  private readonly made = new Map<number, { turn: Turn; open: Set<string>; rows: Row[] }>();
+  private readonly made = new Map<number, { turn: Turn; open: Set<string>; changes: TurnChanges | undefined; rows: Row[] }>();
 
   rows(state: State, open: Set<string>, outbox: Outgoing[], earlier: number): Row[] {
     const rows: Row[] = earlier ? [{ kind: "earlier", key: "earlier", count: earlier }] : [];
@@ -112,10 +141,11 @@ export class RowMaker {
       }
       if (!turn.loaded && !turn.parts.length && !turn.message) continue;
       const known = this.made.get(turn.turn);
-      if (known && known.turn === turn && known.open === open) rows.push(...known.rows);
+      const changes = state.changes[turn.turn];
+      if (known && known.turn === turn && known.open === open && known.changes === changes) rows.push(...known.rows);
       else {
         const made = this.ofTurn(turn, open, state);
-        this.made.set(turn.turn, { turn, open, rows: made });
+        this.made.set(turn.turn, { turn, open, changes, rows: made });
         rows.push(...made);
       }
     }
@@ -152,10 +182,12 @@ export class RowMaker {
       const key = `${id}:${turn.skipped + index}`;
       if (part.type === "tool") {
         const run = this.run(turn.parts, index);
-        this.tools(rows, run, tools, open, live, asked);
+        this.tools(rows, run, turn.turn, tools, open, live, asked);
         index += run.length - 1;
       } else this.part(rows, part, key, turn, state, live && index === turn.parts.length - 1);
     }
+    const changes = state.changes[turn.turn];
+    if (!live && changes?.file_count) rows.push({ kind: "changes", key: id + ":changes", changes });
     return turn.rewound ? rows.map((row) => ({ ...row, gone: true })) : rows;
   }
 
@@ -166,17 +198,17 @@ export class RowMaker {
     return run;
   }
 
-  private tools(rows: Row[], run: ToolPart[], { all, known, children }: Family, open: Set<string>, live: boolean, asked: Asked): void {
+  private tools(rows: Row[], run: ToolPart[], turn: number, { all, known, children }: Family, open: Set<string>, live: boolean, asked: Asked): void {
     // A sub-agent's tools are shown inside the tool that started it.
     const top = run.filter((tool) => !tool.parent_tool_id || !known.has(tool.parent_tool_id));
-    const row = (tool: ToolPart, inside: boolean): Row => ({ kind: "tool", key: "tool:" + tool.tool_id, tool, children: children.get(tool.tool_id) ?? [], all, inside, live, asked });
+    const row = (tool: ToolPart, inside: boolean): Row => ({ kind: "tool", key: "tool:" + tool.tool_id, turn, tool, children: children.get(tool.tool_id) ?? [], all, inside, live, asked });
     const finished = top.filter((tool) => tool.status === "completed" || tool.status === "failed" || !live);
     if (finished.length < FOLDED_TOOLS) {
       for (const tool of top) rows.push(row(tool, false));
       return;
     }
     const key = "tools:" + finished[0]!.tool_id;
-    rows.push({ kind: "tools", key, tools: finished });
+    rows.push({ kind: "tools", key, tools: finished, all });
     if (open.has(key)) for (const tool of finished) rows.push(row(tool, true));
     for (const tool of top) if (!finished.includes(tool)) rows.push(row(tool, false));
   }

@@ -1,13 +1,15 @@
 // One session: header, conversation, waiting prompt, queue, composer, and the side panel. Above: the app. Below: the
 // session's store and the views it consists of. It only sends commands; the log shows their effect.
 
-import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "react";
+import { useEffect, useLayoutEffect, useMemo, useRef, useState, useSyncExternalStore } from "react";
 import { Button } from "../parts/button";
 import { Nowhere } from "../parts/nowhere";
-import { go, isBrowsing, pathOf, type Place } from "../shell/router";
+import { go, isBrowsing, pathOf, pathOfChanges, type ChangesPlace, type Place } from "../shell/router";
+import { whenNeeded } from "../shell/boundary";
 import { attempt } from "../shell/toast";
 import { register } from "../shell/commands";
 import { useAgents } from "../state/lists";
+import { useChanges } from "../state/changes";
 import { keep, kept } from "../state/kept";
 import { send } from "../state/outbox";
 import { attention, ATTENTION_WORDS, isBusy, overviewNow } from "../state/sessions";
@@ -18,20 +20,30 @@ import type { ConfigOption, Session, ToolPart } from "../wire/types";
 import { useStill } from "./answering";
 import { agentChoices, AnotherAgent } from "./agentchoice";
 import { Aside, isWide } from "./aside";
-import { filesBack } from "./attachments";
 import { Chip, Composer, type ComposerHandle } from "./composer";
 import { Conversation, type ConversationHandle } from "./conversation";
-import { takeBack } from "./drafts";
 import { answerByKey, PromptCard } from "./prompt";
 import { QueueList } from "./queue";
+import { useRewinding } from "./rewinding";
 import { sayPlan, SessionHeader } from "./sessionheader";
 import type { Turn } from "../state/session";
 import type { TurnActions } from "./turnrows";
 import { interrupt } from "./working";
 
+const ChangesView = whenNeeded(() => import("./changes/changes"));
+
 const TWICE_MS = 1500;
 
-export function SessionView({ id, place }: { id: string; place: Place | null }) {
+const wideEnough = typeof matchMedia === "function" ? matchMedia("(min-width: 80rem)") : null;
+const onWidth = (changed: () => void) => {
+  wideEnough?.addEventListener("change", changed);
+  return () => wideEnough?.removeEventListener("change", changed);
+};
+/** Whether the changes fit beside the conversation. */
+const useWide = () => useSyncExternalStore(onWidth, () => !!wideEnough?.matches);
+
+/** `changes`: shown beside the conversation, or instead of it if there is no room. */
+export function SessionView({ id, place, changes }: { id: string; place: Place | null; changes: ChangesPlace | null }) {
   const store = useMemo(() => storeOf(id), [id]);
   const { session, prompts, queue, commands, gone } = useHead(store);
   const composer = useRef<ComposerHandle>(null);
@@ -43,6 +55,10 @@ export function SessionView({ id, place }: { id: string; place: Place | null }) 
   const [beside, setBeside] = useState(() => kept("panel") !== "hidden");
   const [escaped, setEscaped] = useState(0);
   const [elsewhere, setElsewhere] = useState<Turn | null>(null);
+  const wide = useWide();
+  const [full, setFull] = useState(() => kept("changes.full") === "yes");
+  const changed = useChanges(id);
+  const alone = changes !== null && (!wide || full);
   const agents = useAgents().value.agents;
   const others = agentChoices(agents).filter((choice) => !choice.disabled).length > 1;
   // Don't focus the composer if a prompt is waiting or the user steps through sessions: shortcut keys must work then.
@@ -58,10 +74,16 @@ export function SessionView({ id, place }: { id: string; place: Place | null }) 
   // The session takes on a message's agent only when its turn starts.
   const agent = (session?.state === "accepted" && store.state.turns.at(-1)?.info?.agent) || (session?.agent ?? "");
   const ended = session?.state === "ended";
-  const prompt = prompts[0];
+  // Keys answer only a prompt that is shown.
+  const prompt = alone ? undefined : prompts[0];
   const still = useStill(prompt?.prompt_id);
 
   const togglePanel = () => {
+    if (changes && wide) {
+      keep("panel", null);
+      setBeside(true);
+      return go(pathOf(id));
+    }
     if (!isWide()) return setPanel(!panel);
     keep("panel", beside ? "hidden" : null);
     setBeside(!beside);
@@ -84,24 +106,22 @@ export function SessionView({ id, place }: { id: string; place: Place | null }) 
         { id: "interrupt", title: "Interrupt the turn", keys: "Escape Escape", group: "Session", when: () => busy, run: () => void interrupt(id) },
         { id: "end", title: "Jump to the end", keys: "Shift+g", group: "Session", run: () => conversation.current?.toEnd() },
         { id: "panel", title: "Plan, files, outline", keys: "o", group: "Session", run: togglePanel },
+        { id: "changes", title: changes ? "Close changes" : "Review changes", keys: "d", group: "Session", run: () => go(changes ? pathOf(id) : pathOfChanges(id)) },
         { id: "fresh", title: "Restart context with the next message", group: "Session", run: () => setFresh((on) => !on) },
         { id: "plan", title: "Preview the next turn", group: "Session", run: () => void sayPlan(id) },
         { id: "inspect", title: "Inspect events", group: "Session", run: () => go(pathOf(id) + "/events") },
       ]),
-    [id, prompt, still, busy, panel, beside],
+    [id, prompt, still, busy, panel, beside, changes, wide, alone],
   );
 
+  const { begin, dialog } = useRewinding(store);
+  const rewinding = useRef(begin);
+  rewinding.current = begin;
   const actions = useMemo<TurnActions>(
     () => ({
       edit: async (turn, text) => (await attempt(patch(at(id, `/messages/${encodeURIComponent(turn.message!.message_id)}`), { text, ...store.revision }))) !== undefined,
-      retry: (turn, text, agent) => void attempt(post(at(id, "/retry"), { turn: turn.turn, ...(text ? { text } : {}), ...(agent ? { agent } : {}), ...store.revision })),
-      rewind: (turn) => {
-        const back = async () => {
-          const files = await filesBack(id, turn.message?.attachments ?? []);
-          await takeBack("draft." + id, turn.message?.text ?? "", files, () => post(at(id, "/rewind"), { turn: turn.turn, ...store.revision }));
-        };
-        void attempt(back());
-      },
+      retry: (turn, text, agent) => rewinding.current({ action: "retry", turn, text, agent }),
+      rewind: (turn) => rewinding.current({ action: "rewind", turn }),
       fork: (turn, agent) => void attempt(post<Session>(at(id, "/fork"), { turn: turn.turn, ...(agent ? { agent } : {}) })).then((made) => made && go(pathOf(made.id))),
       another: others ? setElsewhere : null,
     }),
@@ -116,11 +136,15 @@ export function SessionView({ id, place }: { id: string; place: Place | null }) 
   }
 
   const tool = prompt?.tool_id ? (store.state.turns[store.state.turns.length - 1]?.parts.find((part) => part.type === "tool" && part.tool_id === prompt.tool_id) as ToolPart | undefined) : undefined;
+  const besideChanges = changes !== null && wide && !full;
+  const hasChanges = changes !== null || !!changed?.files.length;
+  const setWhole = (whole: boolean) => (keep("changes.full", whole ? "yes" : null), setFull(whole));
+  if (alone) return <ChangesView store={store} place={changes} beside={false} wide={wide} onWide={setWhole} />;
   return (
     <div className="flex min-h-0 min-w-0 flex-1">
       <div className="flex min-h-0 min-w-0 flex-1 flex-col">
         <p className="sr-only" role="status">{prompt ? `Waiting for you: ${prompt.title}` : waitsFor?.message ?? (session ? ATTENTION_WORDS[attention(session)] : "")}</p>
-        <SessionHeader id={id} session={session} agent={agent} panel={isWide() ? beside : panel} onPanel={togglePanel} />
+        <SessionHeader id={id} session={session} agent={agent} panel={besideChanges ? false : isWide() ? beside : panel} onPanel={togglePanel} changes={hasChanges ? besideChanges : null} onChanges={() => go(changes ? pathOf(id) : pathOfChanges(id))} />
         {session ? (
           <Conversation key={id} ref={conversation} store={store} place={place} actions={actions} onRewound={(turns) => void attempt(store.loadRewound(turns))} />
         ) : (
@@ -155,8 +179,15 @@ export function SessionView({ id, place }: { id: string; place: Place | null }) 
           />
         </div>
       </div>
-      {elsewhere && <AnotherAgent turn={elsewhere} agents={agents} onClose={() => setElsewhere(null)} onRetry={busy || ended ? null : (agent) => actions.retry(elsewhere, undefined, agent)} onFork={(agent) => actions.fork(elsewhere, agent)} />}
-      <Aside store={store} shown={panel} beside={beside} onClose={() => setPanel(false)} />
+      {dialog}
+      {elsewhere && <AnotherAgent turn={elsewhere} agents={agents} onClose={() => setElsewhere(null)} onRetry={busy || ended ? null : (agent) => void actions.retry(elsewhere, undefined, agent)} onFork={(agent) => actions.fork(elsewhere, agent)} />}
+      {besideChanges ? (
+        <div className="flex w-[50vw] max-w-[calc(100%-25rem)] shrink-0 border-l border-line">
+          <ChangesView store={store} place={changes} beside wide={false} onWide={setWhole} />
+        </div>
+      ) : (
+        <Aside store={store} changes={changed} shown={panel} beside={beside} onClose={() => setPanel(false)} />
+      )}
     </div>
   );
 }

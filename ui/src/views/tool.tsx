@@ -2,14 +2,16 @@
 // conversation. Below: diffs and code. A sub-agent's tools are shown inside the tool that started it.
 
 import { memo, useMemo } from "react";
+import { Link } from "../parts/button";
 import { useSeconds } from "../parts/clock";
 import { Counts, DiffView } from "../parts/diff";
 import { Icon } from "../parts/icons";
 import { BlockView, Code, CopyButton } from "../parts/markdown";
 import { grow, NOTHING, shown } from "../text/blocks";
-import { counts, difference } from "../text/difference";
+import { counted } from "../text/difference";
+import { pathOfChanges } from "../shell/router";
 import { changes, DELEGATING, describe, field, isFailed, isRunning, took } from "../text/tool";
-import { duration, plural } from "../text/words";
+import { duration, plural, shortPath } from "../text/words";
 import type { Json, ToolPart } from "../wire/types";
 import type { Asked } from "./rows";
 
@@ -29,17 +31,20 @@ interface Props {
   toggle: (key: string) => void;
   live: boolean;
   asked: Asked;
+  session: string;
+  turn: number;
 }
 
-export const ToolView = memo(function ToolView({ tool, childTools, all, workdir, open, toggle, live, asked }: Props) {
+export const ToolView = memo(function ToolView({ tool, childTools, all, workdir, open, toggle, live, asked, session, turn }: Props) {
   const key = "tool:" + tool.tool_id;
   const isOpen = open.has(key);
   const { verb, subject, code } = describe(tool, workdir);
   const changed = useMemo(() => {
     const made = changes(tool);
     if (!made.length) return null;
-    return made.map((diff) => counts(difference(diff.old_text, diff.new_text))).reduce((a, b) => ({ added: a.added + b.added, removed: a.removed + b.removed }));
-  }, [tool.diff, tool.outcome, tool.status]);
+    const sum = made.map((diff) => counted(diff.old_text, diff.new_text)).reduce((a, b) => ({ added: a.added + b.added, removed: a.removed + b.removed }));
+    return { ...sum, path: made[0]!.path };
+  }, [tool.diff, tool.outcome, tool.status, tool.is_error]);
   const ms = took(tool);
   const failed = isFailed(tool);
   const failedInside = childTools.filter(isFailed).length;
@@ -47,7 +52,8 @@ export const ToolView = memo(function ToolView({ tool, childTools, all, workdir,
   const running = isRunning(tool) && live && !waits;
   return (
     <div className="max-w-[92ch]">
-      <button type="button" aria-expanded={isOpen} onClick={() => toggle(key)} className="group flex w-full min-w-0 items-center gap-2 rounded-md py-1 pr-2 pl-1 text-left text-sm hover:bg-hover">
+      <div className="flex min-w-0 items-center">
+      <button type="button" aria-expanded={isOpen} onClick={() => toggle(key)} className="group flex w-full min-w-0 flex-1 items-center gap-2 rounded-md py-1 pr-2 pl-1 text-left text-sm hover:bg-hover">
         <Icon name="right" size={12} className={`text-quiet transition-transform ${isOpen ? "rotate-90" : ""}`} />
         {running && <span className="pulse size-2 shrink-0 rounded-full bg-accent" aria-hidden="true" />}
         <span className="min-w-0 flex-1 truncate">
@@ -55,7 +61,6 @@ export const ToolView = memo(function ToolView({ tool, childTools, all, workdir,
           {subject && " "}
           {subject && <span className={`ml-0.5 text-sm text-quiet group-hover:text-text ${code ? "font-mono" : ""}`}>{subject}</span>}
         </span>
-        {changed && <Counts {...changed} />}
         {childTools.length > 0 && (
           <span className="text-xs whitespace-nowrap text-quiet">
             {plural(childTools.length, "tool")}<span className="hidden sm:inline"> inside</span>{failedInside > 0 && <span className="text-red">, {failedInside} failed</span>}
@@ -65,16 +70,22 @@ export const ToolView = memo(function ToolView({ tool, childTools, all, workdir,
           {running && tool.started_at ? <Running since={tool.started_at} /> : failed ? <>{ms !== null && ms >= 10 && duration(ms)} <span className="font-medium text-red">failed</span></> : waits ? <span className="text-amber">waiting for you</span> : isRunning(tool) ? "not finished" : ms !== null && ms >= 10 ? duration(ms) : tool.outcome ? null : "done"}
         </span>
       </button>
-      {isOpen && <ToolDetails tool={tool} childTools={childTools} all={all} workdir={workdir} open={open} toggle={toggle} live={live} asked={asked} />}
+      {changed && (
+        <Link to={pathOfChanges(session, turn, changed.path, null, tool.tool_id)} title="Show in the changes of this turn" aria-label={`Show ${shortPath(changed.path, workdir)} in the changes of turn ${turn}: ${changed.added} added, ${changed.removed} removed`} className="reach shrink-0 rounded-md px-1.5 py-1 hover:bg-hover">
+          <Counts added={changed.added} removed={changed.removed} />
+        </Link>
+      )}
+      </div>
+      {isOpen && <ToolDetails tool={tool} childTools={childTools} all={all} workdir={workdir} open={open} toggle={toggle} live={live} asked={asked} session={session} turn={turn} />}
     </div>
   );
 });
 
-function ToolDetails({ tool, childTools, all, workdir, open, toggle, live, asked }: Props) {
+function ToolDetails({ tool, childTools, all, workdir, open, toggle, live, asked, session, turn }: Props) {
   const inside = childTools.length > 0 && (
     <div role="group" aria-label="Tools of the sub-agent">
       {childTools.map((child) => (
-        <ToolView key={child.tool_id} tool={child} childTools={all.filter((one) => one.parent_tool_id === child.tool_id)} all={all} workdir={workdir} open={open} toggle={toggle} live={live} asked={asked} />
+        <ToolView key={child.tool_id} tool={child} childTools={all.filter((one) => one.parent_tool_id === child.tool_id)} all={all} workdir={workdir} open={open} toggle={toggle} live={live} asked={asked} session={session} turn={turn} />
       ))}
     </div>
   );

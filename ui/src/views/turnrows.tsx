@@ -18,8 +18,9 @@ import type { ImagePart, NoticePart, PlanPart, Prompt, ResolvedPart, TextPart, T
 
 export interface TurnActions {
   edit: (turn: Turn, text: string) => Promise<boolean>;
-  retry: (turn: Turn, text?: string, agent?: string) => void;
-  rewind: (turn: Turn) => void;
+  /** Both return whether it was done, and not cancelled or refused. */
+  retry: (turn: Turn, text?: string, agent?: string) => Promise<boolean>;
+  rewind: (turn: Turn) => Promise<boolean>;
   fork: (turn: Turn, agent?: string) => void;
   /** Null if there is only one agent. */
   another: ((turn: Turn) => void) | null;
@@ -42,11 +43,11 @@ export const MessageRow = memo(function MessageRow({ turn, actions, busy, waits,
   // These are not offered in an ended session.
   const again: MenuItem[] = [
     { label: "Edit in place", icon: "pencil", hint: unsent ? "Changes what is sent when the turn starts" : "Changes the message; later turns stay", disabled: busy && !waits, run: () => setEditing(message.text) },
-    { label: "Retry from here", icon: "retry", hint: "Rewinds this turn and all later ones, then sends the message again", disabled: busy, run: () => actions.retry(turn) },
+    { label: "Retry from here", icon: "retry", hint: "Rewinds this turn and all later ones, then sends the message again", disabled: busy, run: () => void actions.retry(turn) },
   ];
   const changes: MenuItem[] = [
     ...(byItself ? [] : again),
-    { label: "Rewind to before this turn", icon: "undo", hint: "Removes this turn and all later ones from the conversation", disabled: busy, run: () => actions.rewind(turn) },
+    { label: "Rewind to before this turn", icon: "undo", hint: "Removes this turn and all later ones from the conversation", disabled: busy, run: () => void actions.rewind(turn) },
   ];
   const items: MenuItem[] = [
     { label: "Copy", icon: "copy", run: () => void copyText(message.text) },
@@ -91,7 +92,7 @@ export const MessageRow = memo(function MessageRow({ turn, actions, busy, waits,
           <textarea autoFocus value={editing} onChange={(event) => setEditing(event.target.value)} onKeyDown={keys} aria-label="Message" rows={Math.min(12, editing.split("\n").length + 1)} className="w-full rounded-md border border-line bg-ground p-2" />
           <div className="flex flex-wrap gap-2">
             <Button type="submit" tone="primary" disabled={!editing.trim()}>Save</Button>
-            {!busy && <Button disabled={!editing.trim()} onClick={() => (actions.retry(turn, editing), setEditing(null))}>Save and retry</Button>}
+            {!busy && <Button disabled={!editing.trim()} onClick={() => void actions.retry(turn, editing).then((done) => done && setEditing(null))}>Save and retry</Button>}
             <Button tone="quiet" onClick={() => setEditing(null)}>Cancel</Button>
           </div>
         </form>
@@ -162,10 +163,7 @@ function Badge({ context, why }: { context: NonNullable<TurnInfo["context"]>; wh
 }
 
 const Sep = ({ children }: { children: React.ReactNode }) => (
-  <>
-    <span aria-hidden="true">·</span>
-    {children}
-  </>
+  <><span aria-hidden="true">·</span>{children}</>
 );
 
 export const Thinking = memo(function Thinking({ part, live, isOpen, onToggle }: { part: TextPart; live: boolean; isOpen: boolean; onToggle: () => void }) {

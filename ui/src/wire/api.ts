@@ -11,6 +11,8 @@ export class Problem extends Error {
     readonly code: string,
     /** The invalid fields of the request, if the server reports them. */
     readonly fields: string[] = [],
+    /** The whole response, for errors that list what they are about. */
+    readonly about: Record<string, Json> = {},
   ) {
     super(message);
   }
@@ -31,6 +33,13 @@ export function whenUnauthorized(listener: Listener): void {
 }
 
 export async function request<T>(method: string, path: string, body?: unknown, headers?: Record<string, string>, signal?: AbortSignal): Promise<T> {
+  const answer = await respond(method, path, body, headers, signal);
+  if (answer.status === 204) return undefined as T;
+  return (await answer.json()) as T;
+}
+
+/** The response itself, for answers that are not JSON. */
+export async function respond(method: string, path: string, body?: unknown, headers?: Record<string, string>, signal?: AbortSignal): Promise<Response> {
   let answer: Response;
   try {
     answer = await ask(path, {
@@ -47,8 +56,7 @@ export async function request<T>(method: string, path: string, body?: unknown, h
     // A proxy's error page for a server that is down.
     throw away(problem) && !problem.code ? new Unreachable() : problem;
   }
-  if (answer.status === 204) return undefined as T;
-  return (await answer.json()) as T;
+  return answer;
 }
 
 /** Whether the server is temporarily unavailable, so that the same request can be retried later. */
@@ -57,14 +65,14 @@ export function away(error: unknown): boolean {
 }
 
 async function problemOf(answer: Response): Promise<Problem> {
-  let said: { error?: string; code?: string; fields?: string[] } = {};
+  let said: { error?: string; code?: string; fields?: string[]; [field: string]: Json | undefined } = {};
   try {
     said = await answer.json();
   } catch {
     // The response is not from Perdure, for example from a proxy.
   }
   if (answer.status === 401) onUnauthorized();
-  return new Problem(said.error ?? `The server responded with status ${answer.status}.`, answer.status, said.code ?? "", said.fields ?? []);
+  return new Problem(said.error ?? `The server responded with status ${answer.status}.`, answer.status, said.code ?? "", said.fields ?? [], said as Record<string, Json>);
 }
 
 export const get = <T>(path: string) => request<T>("GET", path);

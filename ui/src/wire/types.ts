@@ -2,8 +2,9 @@
 // out; unknown fields are ignored.
 
 import type { Prompt, PromptOption, Question } from "./prompts";
+import type { SessionWorktree, Workspace } from "./worktrees";
 
-export type { Prompt, PromptOption, Question };
+export type { Prompt, PromptOption, Question, SessionWorktree, Workspace };
 
 export type Json = null | boolean | number | string | Json[] | { [key: string]: Json };
 
@@ -85,6 +86,10 @@ export interface Session {
   /** How many times the history was changed. */
   revision?: number;
   limits: { [key: string]: Json };
+  /** Its own worktree and branch of a repository. Null: it works in a directory that it may share. */
+  worktree?: SessionWorktree | null;
+  /** A change to its files that was requested and is not finished. */
+  file_operation?: { operation_id: string; action: string } | null;
   queue_length: number;
   pending_prompts: number;
   waiting_until: string | null;
@@ -263,6 +268,8 @@ export interface Project {
   instructions: string | null;
   kickoff: string | null;
   history_scope: string;
+  /** Where its sessions work: in its directory, or each in its own worktree and branch. */
+  workspace?: Workspace;
   active_session_id: string | null;
 }
 
