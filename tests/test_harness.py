@@ -18,6 +18,7 @@ AGENT = '[agents.mine]\ndriver = "acp"\ncommand = ["sh", "-c", "true"]\n'
 # These files test behaviour of real agents only, so none of their tests can be in the fast run.
 REAL_ONLY = {
     "end_to_end/test_real_agents.py",
+    "end_to_end/test_reviewing_real_agents.py",
     "end_to_end/claude/test_configuration.py",
     "end_to_end/claude/test_images.py",
     "end_to_end/claude/test_mcp.py",

@@ -209,6 +209,17 @@ class ServerSettings(Struct, kw_only=True, forbid_unknown_fields=True):
     replay_limit_events: Annotated[
         int, Meta(ge=0, description="A viewer that missed more events than this gets a snapshot instead of a replay.")
     ] = 10_000
+    snapshots: Annotated[
+        bool,
+        Meta(description="Record what each turn changes in a git repository, under `refs/perdure` in that repository."),
+    ] = True
+    snapshot_timeout_s: Annotated[
+        float,
+        Meta(gt=0, le=120, description="How long a snapshot may take. A turn waits for the one before it."),
+    ] = 10
+    snapshot_max_file_mb: Annotated[
+        int, Meta(ge=1, description="Larger files are left out of snapshots, and the changes name them.")
+    ] = 10
     heartbeat_s: Annotated[float, Meta(gt=0, description="How often a stream sends a heartbeat.")] = 15
     node_name: Annotated[
         str | None, Meta(description="This node's display name. Default: the machine's name and the port.")
@@ -391,6 +402,13 @@ class ProjectSettings(Struct, kw_only=True, forbid_unknown_fields=True):
             "{date} and {message}."
         ),
     ] = None
+    workspace: Annotated[
+        Literal["directory", "worktree"],
+        Meta(
+            description="Where sessions work. `directory`: in the project's directory. `worktree`: each in a git "
+            "worktree and branch of its own, so that several can work at the same time."
+        ),
+    ] = "directory"
     history_scope: Annotated[
         Literal["all", "agent"],
         Meta(

@@ -1,7 +1,7 @@
 """Search in any store, in addition to tests/conformance/stores.py."""
 
 from perdure.stores.base import Phrase
-from tests.conformance.stores import Owner
+from tests.conformance.stores import Owner, listed
 
 
 class SearchSuite:
@@ -17,3 +17,16 @@ class SearchSuite:
             assert await owner.found(q=asked) == ["a"], asked
         assert await owner.found(q=korean.split()[0]) == ["b"]
         assert await owner.found(q="z" * 5_000) == []
+
+    async def test_working_directories_are_listed_by_latest_use_with_their_number_of_sessions(
+        self, owner: Owner
+    ) -> None:
+        assert await owner.store.workdirs(10) == []
+        used = [("a", "/srv/site", 1), ("b", "/srv/docs", 4), ("c", "/srv/site", 3), ("d", "/srv/old", 2)]
+        for session_id, workdir, minute in used:
+            at = f"2026-01-01T00:0{minute}:00Z"
+            await owner.create(session_id, listed=listed(workdir=workdir, last_active_at=at))
+        found = [(one.path, one.sessions, one.last_active_at[14:16]) for one in await owner.store.workdirs(10)]
+        assert found == [("/srv/docs", 1, "04"), ("/srv/site", 2, "03"), ("/srv/old", 1, "02")]
+        newest = [(one.path, one.sessions) for one in await owner.store.workdirs(2)]
+        assert newest == [("/srv/docs", 1), ("/srv/site", 1)], "only the newest sessions are counted"

@@ -308,6 +308,9 @@ class SharingSuite:
         assert await store.file("s", "two") == b""
         await store.put_file("s", "one", b"again")
         assert await store.file("s", "one") == b"again"
+        assert await store.file_names("s", "") == ["one", "two"]
+        assert await store.file_names("s", "t") == ["two"]
+        assert await store.file_names("s", "%") == []
         await store.drop_file("s", "two")
         assert await store.file("s", "two") is None
         await store.erase("s", owner.generation)

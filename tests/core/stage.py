@@ -14,6 +14,7 @@ from perdure.core import observations as ob
 from perdure.core.clock import stamp
 from perdure.core.decision import Decision, World
 from perdure.core.evolve import created, evolve
+from perdure.core.files import then_of
 from perdure.core.observe import observe
 from perdure.core.permissions import Rule
 from perdure.core.resume import AgentFacts
@@ -343,6 +344,40 @@ def ended() -> Stage:
     return stage
 
 
+def changing_files(then: dict[str, Any] | None = None, stage: Stage | None = None) -> Stage:
+    """Idle, while files are being restored."""
+    stage = stage or attached()
+    stage.do(cmd.RequestFiles(operation_id="f1", action="restore", details={"turn": 1}, then=then))
+    return stage
+
+
+def rewinding_files() -> Stage:
+    return changing_files(then_of(cmd.Rewind(turn=1)))
+
+
+def editing_files() -> Stage:
+    return changing_files(then_of(cmd.EditMessage(turn=1, message_id="m1", text="other")))
+
+
+def retrying_files() -> Stage:
+    return changing_files(then_of(cmd.RetryTurn(turn=1, message_id="new", text="again")))
+
+
+def retrying_files_without_a_slot() -> Stage:
+    return without_a_slot(retrying_files())
+
+
+def accepted_changing_files() -> Stage:
+    """A message that came while files are being restored."""
+    stage = changing_files()
+    stage.send("again")
+    return stage
+
+
+def ended_changing_files() -> Stage:
+    return changing_files(stage=ended())
+
+
 def limited() -> Stage:
     """Idle until a usage limit resets."""
     stage = working()
@@ -412,6 +447,13 @@ SITUATIONS = (
     accepted_after_edit,
     *WITH_A_SLOT,
     *WITHOUT_A_SLOT,
+    changing_files,
+    rewinding_files,
+    editing_files,
+    retrying_files,
+    retrying_files_without_a_slot,
+    accepted_changing_files,
+    ended_changing_files,
     limited,
     limited_busy,
     starting,

@@ -67,5 +67,6 @@ def test_only_events_that_the_machine_reads_are_decisive() -> None:
         *ev.DELTA_TYPES,
         "tool_update",
         "image",
+        "turn_changes",
     }
     assert ev.type_of(last(SITUATIONS[3]().log, ev.TurnStart)) == "turn_start"

@@ -9,9 +9,30 @@ from perdure.core import commands as cmd
 from perdure.core import events as ev
 from perdure.core import observations as ob
 from perdure.core.errors import STATUS_OF_CODE, Refused
+from perdure.core.files import then_of
 from perdure.core.session import ALLOWED, QUEUE_MAX_CHARS
 from perdure.core.state import dump
-from tests.core.stage import SITUATIONS, Stage, asking, attached, busy, ended, idle, last, resuming, types, working
+from perdure.core.turns import FILES
+from tests.core.stage import (
+    SITUATIONS,
+    Stage,
+    aborting,
+    accepted,
+    asking,
+    attached,
+    busy,
+    changing_files,
+    editing_files,
+    ended,
+    idle,
+    last,
+    limited_busy,
+    resuming,
+    retrying_files,
+    rewinding_files,
+    types,
+    working,
+)
 
 
 def commands(stage: Stage) -> Iterator[cmd.Command]:
@@ -32,6 +53,11 @@ def commands(stage: Stage) -> Iterator[cmd.Command]:
     yield cmd.AnswerPrompt(prompt_id="p1", option_id="yes")
     yield cmd.SetConfig("model", "large")
     yield cmd.UpdateSession(title="Named", labels=("a",))
+    yield cmd.UpdateSession(archived=True)
+    for then in (None, then_of(cmd.Rewind(turn=turn)), then_of(cmd.RetryTurn(turn=turn, message_id="r", text="again"))):
+        yield cmd.RequestFiles(operation_id="f2", action="restore", details={"turn": turn}, then=then)
+    yield cmd.FinishFiles(operation_id="f1", outcome="done", message="Restored 1 file.", undoable=True)
+    yield cmd.FinishFiles(operation_id="f1", outcome="conflict", message="A file was changed.", code="files_changed")
     yield cmd.DetachAgent("idle_timeout")
     for clock in ("turn_timeout", "turn_limit", "silence"):
         for stop in (True, False):
@@ -78,6 +104,9 @@ def test_a_refused_command_names_a_known_code_and_changes_nothing() -> None:
             assert (dump(stage.state), len(stage.log)) == (before, count)
 
 
+AFTER_THE_END = (cmd.UpdateSession, cmd.RequestFiles, cmd.FinishFiles)
+"""Commands that an ended session accepts: it can be archived, and its work committed."""
+WORKTREE = {"repository": "/r", "path": "/w", "branch": "b", "base": "main", "base_commit": "c"}
 REFUSALS: list[tuple[Callable[[], Stage], cmd.Command, str]] = [
     (working, cmd.SubmitMessage(message_id="x", text="x"), "turn_active"),
     (idle, cmd.AbortTurn(), "no_turn_active"),
@@ -91,7 +120,7 @@ REFUSALS: list[tuple[Callable[[], Stage], cmd.Command, str]] = [
     (idle, cmd.AnswerPrompt(prompt_id="x"), "not_found"),
     (asking, cmd.AnswerPrompt(prompt_id="x"), "not_found"),
     (asking, cmd.AnswerPrompt(prompt_id="p1", option_id="perhaps"), "invalid"),
-    *[(ended, command, "session_ended") for command in commands(ended()) if not isinstance(command, cmd.UpdateSession)],
+    *[(ended, command, "session_ended") for command in commands(ended()) if not isinstance(command, AFTER_THE_END)],
 ]
 
 
@@ -330,6 +359,125 @@ def test_the_times_that_people_take_add_up() -> None:
         stage.do(cmd.AnswerPrompt(prompt_id=prompt_id, option_id="yes"))
     assert stage.state.turn is not None
     assert stage.state.turn.paused_ms == 50_000
+
+
+# Files ---------------------------------------------------------------------------------------------------------------
+
+
+def test_files_are_not_changed_while_a_turn_is_accepted_or_running() -> None:
+    for situation in (accepted, working, aborting):
+        with pytest.raises(Refused) as caught:
+            situation().do(cmd.RequestFiles(operation_id="f1", action="commit"))
+        assert caught.value.code == "turn_active"
+        assert "before you change its files" in caught.value.detail
+
+
+def test_no_turn_begins_while_files_are_being_changed() -> None:
+    stage = changing_files()
+    stage.send("again")
+    assert (stage.state.phase, stage.state.waits_for) == ("accepted", FILES)
+    assert stage.do(cmd.BeginTurn()) == []
+    stage.do(cmd.FinishFiles(operation_id="f1", outcome="done", message="Restored."))
+    assert stage.state.phase == "accepted"
+    stage.do(cmd.BeginTurn())
+    assert stage.state.phase == "working"
+
+
+def test_the_history_changes_in_the_step_that_says_the_files_are_done() -> None:
+    stage = rewinding_files()
+    events = stage.do(cmd.FinishFiles(operation_id="f1", outcome="done", message="Restored."))
+    assert types(events)[:2] == ["files_changed", "history_changed"]
+    assert (stage.state.visible, stage.state.file_operation) == ([], None)
+
+
+def test_the_history_stays_if_the_files_could_not_be_changed() -> None:
+    for situation in (rewinding_files, retrying_files, editing_files):
+        stage = situation()
+        done = cmd.FinishFiles(operation_id="f1", outcome="conflict", message="No.", code="files_changed")
+        assert types(stage.do(done)) == ["files_changed"]
+        assert (stage.state.phase, stage.turn) == ("idle", 1)
+
+
+def test_nothing_else_changes_history_or_files_meanwhile() -> None:
+    for command in (cmd.Rewind(turn=1), cmd.RequestFiles(operation_id="f2", action="commit")):
+        with pytest.raises(Refused) as caught:
+            changing_files().do(command)
+        assert caught.value.code == "conflict"
+
+
+def test_a_change_of_the_history_that_is_not_possible_is_refused_before_any_file_changes() -> None:
+    stage = attached()
+    for then in (cmd.Rewind(turn=9), cmd.Rewind(turn=1, revision=7)):
+        with pytest.raises(Refused):
+            changing_files(then_of(then), stage)
+    assert stage.state.file_operation is None
+
+
+def test_no_message_is_accepted_while_the_history_waits_for_files() -> None:
+    for situation in (rewinding_files, retrying_files, editing_files):
+        with pytest.raises(Refused) as caught:
+            situation().send("again")
+        assert (caught.value.code, "Try again in a moment" in caught.value.detail) == ("conflict", True)
+
+
+def test_a_history_that_could_not_change_with_its_files_is_reported_as_failed() -> None:
+    stage = rewinding_files()
+    stage.do(cmd.EndSession("stopped", "person"))
+    (event,) = stage.do(cmd.FinishFiles(operation_id="f1", outcome="done", message="Restored."))
+    assert isinstance(event, ev.FilesChanged)
+    assert (event.outcome, "The conversation is unchanged" in event.message) == ("failed", True)
+
+
+def test_the_result_of_an_operation_that_is_not_running_changes_nothing() -> None:
+    stage = changing_files()
+    assert stage.do(cmd.FinishFiles(operation_id="other", outcome="done", message="Done.")) == []
+    assert stage.state.file_operation is not None
+
+
+def test_archiving_a_session_with_a_worktree_asks_for_its_removal() -> None:
+    stage = attached()
+    assert types(stage.do(cmd.UpdateSession(archived=True))) == ["session_updated"]
+    stage = Stage(worktree=WORKTREE)
+    assert types(stage.do(cmd.UpdateSession(archived=True))) == ["session_updated", "files_requested"]
+
+
+def test_the_worktree_of_a_session_archived_during_a_turn_is_removed_after_it() -> None:
+    stage = Stage(worktree=WORKTREE)
+    stage.a_turn()
+    stage.send("more")
+    assert types(stage.do(cmd.UpdateSession(archived=True))) == ["session_updated"]
+    assert types(stage.finish())[-1] == "files_requested"
+    assert stage.state.file_operation is not None and stage.state.file_operation.action == "clean_up"
+
+
+def test_the_worktree_of_a_session_archived_during_an_operation_is_removed_after_it() -> None:
+    stage = changing_files(stage=Stage(worktree=WORKTREE))
+    stage.do(cmd.UpdateSession(archived=True))
+    done = cmd.FinishFiles(operation_id="f1", outcome="done", message="Restored.")
+    assert types(stage.do(done)) == ["files_changed", "files_requested"]
+    # Only once: it may be that the worktree has to stay.
+    assert stage.state.file_operation is not None
+    kept = cmd.FinishFiles(
+        operation_id=stage.state.file_operation.operation_id, outcome="failed", message="Kept.", code="conflict"
+    )
+    assert types(stage.do(kept)) == ["files_changed"]
+
+
+def test_a_session_that_is_unarchived_in_time_keeps_its_worktree() -> None:
+    stage = Stage(worktree=WORKTREE)
+    stage.a_turn()
+    stage.send("more")
+    stage.do(cmd.UpdateSession(archived=True))
+    stage.do(cmd.UpdateSession(archived=False))
+    assert "files_requested" not in types(stage.finish())
+
+
+@pytest.mark.parametrize("command", [cmd.EndWait("go on"), cmd.AbortTurn("person")], ids=lambda one: type(one).__name__)
+def test_no_waiting_turn_begins_while_the_history_waits_for_files(command: cmd.Command) -> None:
+    stage = changing_files(then_of(cmd.Rewind(turn=1)), limited_busy())
+    with pytest.raises(Refused) as caught:
+        stage.do(command)
+    assert (caught.value.code, stage.state.phase) == ("conflict", "idle")
 
 
 # Settings and processes ----------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perdure.core.line_comparison import COMPARED_LINES, compare
+from perdure.core.line_comparison import compare
 from perdure.core.tool_text import diff_text, tool_line, tool_result
 
 lines = st.lists(st.sampled_from(["a", "b", "c", "", "same"]), max_size=30)
@@ -79,12 +79,12 @@ def test_a_new_file_and_a_small_change_of_a_large_one_are_shown_as_unified_diffs
 
 
 def test_a_file_that_was_rewritten_as_a_whole_costs_no_more_than_reading_it() -> None:
-    old = "\n".join(f"{number % 7}" for number in range(40 * COMPARED_LINES))
-    new = "\n".join(f"{number % 11} x" for number in range(40 * COMPARED_LINES))
+    old = "\n".join(f"{number % 7}" for number in range(20_000))
+    new = "\n".join(f"{number % 11} x" for number in range(20_000))
     began = time.process_time()
     text = diff_text({"path": "a.py", "old_text": old, "new_text": new})
     assert time.process_time() - began < 2
-    assert text.count("\n-") == text.count("\n+") - 1 == 40 * COMPARED_LINES
+    assert text.count("\n-") == text.count("\n+") - 1 == 20_000
 
 
 def test_the_result_of_an_edit_is_its_diff_and_of_other_tools_their_output() -> None:

@@ -4,6 +4,7 @@ import json
 import random
 import shlex
 import sqlite3
+import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import closing
@@ -69,7 +70,11 @@ def test_sessions_in_one_directory_share_a_process_and_nothing_else(place: Place
     assert place.pid(elsewhere) != place.pid(first)
 
 
-def test_sessions_that_start_concurrently_wait_for_one_process(place: Place) -> None:
+@pytest.mark.parametrize("in_repository", [False, pytest.param(True, marks=pytest.mark.needs("git"))])
+def test_sessions_that_start_concurrently_wait_for_one_process(place: Place, in_repository: bool) -> None:
+    if in_repository:
+        # One snapshot at a time, so each session gets its turn a little after another.
+        subprocess.run(["git", "init", "--quiet", place.workdir], check=True)
     sessions = [place.session() for _ in range(4)]
     for session in sessions:
         place.server.send(session, "say hello")

@@ -27,7 +27,7 @@ from tests.faults.workload import WorkloadViewer
 from tests.harness import Stream, eventually
 from tests.sizes import size
 
-SEEDS = size("FAULT_SEEDS", 20, fast=0)
+SEEDS = size("FAULT_SEEDS", 14, fast=0)
 TAKEOVER_S = 3.0
 FROZEN_S = float(size("FROZEN_S", 5, fast=5))
 OUTAGE_S = float(size("OUTAGE_S", 5, fast=5))

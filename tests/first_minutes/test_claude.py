@@ -40,7 +40,8 @@ def begin(desk: Desk) -> None:
     tmux.wait(
         f"Started a server in the background: http://127.0.0.1:{desk.server_port} (pid {desk.server_pid})",
         "Stop it with: perdure serve --stop",
-        "Perdure: claude, its default model, in ~/shop\nNew session. /help lists keys and commands.",
+        "Perdure: claude, its default model, in ~/shop",
+        "New session. /help lists keys and commands.",
     )
     tmux.keep("start")
     tmux.enter("/help")

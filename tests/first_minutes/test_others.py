@@ -41,7 +41,7 @@ def test_the_first_minutes(agent: str, make_desk: Callable[..., Desk]) -> None:
     tmux, file = desk.tmux, str(desk.file)
     tmux.enter(f"perdure chat --agent {agent}")
     tmux.wait(f"New session {agent}")
-    tmux.wait(f"Perdure: {agent}, its default model, in ~/shop\nNew session. /help lists")
+    tmux.wait(f"Perdure: {agent}, its default model, in ~/shop", "New session. /help lists")
     tmux.keep("start")
     tmux.enter_lines(*edit(agent, file, "good morning"), "say That was the greeting.")
     tmux.wait("y/a/n>")

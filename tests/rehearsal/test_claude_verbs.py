@@ -94,6 +94,14 @@ def test_an_edit_is_a_write_with_a_patch(host: Host, workdir: Path) -> None:
     assert Path(path).read_text() == "rehearsed 1\nrehearsed 2\n"
 
 
+def test_a_written_file_has_a_patch_with_the_changed_lines(host: Host, workdir: Path) -> None:
+    (workdir / "notes.txt").write_text("a\nb\nc\nd\ne\nf\n")
+    host.turn("write notes.txt a | b | c | d2 | e | f")
+    [written] = results(host)
+    lines = [" a", " b", " c", "-d", "+d2", " e", " f"]
+    assert written["structuredPatch"] == [{"oldStart": 1, "oldLines": 6, "newStart": 1, "newLines": 6, "lines": lines}]
+
+
 def test_an_edit_outside_of_the_directory_fails(host: Host) -> None:
     host.turn("edit ../outside.txt")
     shown = host.blocks("tool_result")[0]

@@ -35,6 +35,9 @@ def test_verbs_are_read_in_order_and_other_lines_are_comments() -> None:
         ("crash 3", ("3",)),
         ("recall", ()),
         ("say a\u2028b", ("a\u2028b",)),
+        ("write a.txt", ("a.txt", "")),
+        ("write a.txt one |   two |", ("a.txt", "one |   two |")),
+        ("rename a.txt b.txt", ("a.txt", "b.txt")),
     ],
 )
 def test_arguments_are_split(line: str, arguments: tuple[str, ...]) -> None:
@@ -92,3 +95,12 @@ def test_an_edit_is_not_made_before_its_act_is_taken(tmp_path: Path) -> None:
     next(performance)
     performance.close()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_write_keeps_indentation_and_empty_lines(tmp_path: Path) -> None:
+    scene = SCENE._replace(workdir=str(tmp_path))
+    list(perform("write a.txt one |   two | | four\nwrite b.txt\nwrite c.txt gone\nremove c.txt", scene))
+    list(perform("rename a.txt d.txt\nremove nothing.txt", scene))
+    assert (tmp_path / "d.txt").read_text() == "one\n  two\n\nfour\n"
+    assert (tmp_path / "b.txt").read_text() == ""
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["b.txt", "d.txt"]

@@ -7,6 +7,7 @@ from inspect import isfunction
 import pytest
 
 from perdure.surfaces.async_client import AsyncClient
+from perdure.surfaces.changes_client import ChangesClient
 from perdure.surfaces.client import Client, Problem, Unreachable
 from tests.surfaces.conftest import ServerProcess
 
@@ -14,7 +15,8 @@ LIMIT_S = 30.0
 
 
 def test_it_has_every_method_of_the_synchronous_client() -> None:
-    verbs = {name for name, found in vars(Client).items() if isfunction(found) and not name.startswith("_")}
+    both = {**vars(ChangesClient), **vars(Client)}
+    verbs = {name for name, found in both.items() if isfunction(found) and not name.startswith("_")}
     awaited = {name for name, found in vars(AsyncClient).items() if isfunction(found) and not name.startswith("_")}
     assert verbs == awaited - {"close"}
 

@@ -8,6 +8,7 @@ import pytest
 
 from tests.harness import eventually
 from tests.surfaces.conftest import COMMAND_LIMIT_S, ServerProcess
+from tests.surfaces.reviewing import Reviewed
 from tests.surfaces.terminal import Terminal
 
 BLACK_HOLE = "http://10.255.255.1:9"
@@ -92,6 +93,24 @@ def test_values_from_the_server_are_completed(server: ServerProcess, session: st
         (["jobs", "edit", "report", "--session", ""], ["new", "same", "last", session]),
     ):
         completes(server, words, expected)
+
+
+@pytest.mark.full
+@pytest.mark.needs("git")
+def test_changed_files_and_operations_are_completed(server: ServerProcess, tmp_path: Path) -> None:
+    reviewed = Reviewed(server, tmp_path / "site")
+    reviewed.begin("edit a.txt", "edit b.txt")
+    for words, expected in (
+        (["changes", "last", ""], ["1", "2"]),
+        (["commit", "last", "a"], ["a.txt"]),
+        (["commit", "last", "-m", ""], []),
+        (["discard", "last", "b"], ["b.txt"]),
+        (["restore", "last", "2", ""], ["b.txt"]),
+        (["undo", "last", ""], []),
+    ):
+        completes(server, words, expected)
+    done = reviewed.read("restore", "S", "2")
+    completes(server, ["undo", "last", ""], [done["operation_id"]])
 
 
 @pytest.mark.full

@@ -13,6 +13,7 @@ from perdure.surfaces.cli.narration import (
     Asked,
     Began,
     Busy,
+    Changed,
     Ended,
     Finished,
     Line,
@@ -441,3 +442,25 @@ def test_a_snapshot_shows_a_wait_and_its_end_as_events_do() -> None:
     assert of_the_wait(told) == [Waits("Waiting for a free slot.")]
     assert of_the_wait(tell(narrator, of_a_wait("accepted", None, "Waiting for a free slot."))) == []
     assert of_the_wait(tell(narrator, of_a_wait("processing", "fresh", None))) == [Starts()]
+
+
+def recorded(turn: int, **fields: Any) -> Event:
+    facts = {"state": "ready", "reason": None, "files": 0, "added": 0, "removed": 0, **fields}
+    return event("turn_changes", turn, session_id="s_1", **facts)
+
+
+def test_a_turn_that_changed_files_is_one_piece() -> None:
+    narrator = Narrator(lambda _: [])
+    assert tell(narrator, recorded(1)) == []
+    assert tell(narrator, recorded(2, files=1, added=12, removed=3)) == [Changed("s_1", 2, "1 file changed, +12 -3")]
+    unknown = recorded(3, state="unavailable", reason="The repository is too large.", files=None)
+    assert notes(tell(narrator, unknown)) == ["The changes of this turn are not known. The repository is too large."]
+
+
+def test_an_operation_on_files_is_told_if_it_did_something() -> None:
+    def told(outcome: str) -> list[Piece]:
+        return tell(Narrator(lambda _: []), event("files_changed", None, outcome=outcome, message="Restored 2 files."))
+
+    assert told("done") == [Line("Restored 2 files.", "note")]
+    assert told("failed") == [Line("Restored 2 files.", "error")]
+    assert told("conflict") == []

@@ -10,6 +10,7 @@ import pytest
 from docs.commands import WITHOUT_COMMAND, leaves
 from perdure.surfaces.http.openapi import document
 from tests.harness import eventually
+from tests.runtime.git.project import Project
 from tests.signing import signed_in
 from tests.surfaces.conftest import ServerProcess
 from tests.surfaces.recording import Recorder, recorded
@@ -96,6 +97,25 @@ def wait_in_line(run: Terminal, folder: Path) -> None:
     run.run("answer", asking, "--allow")
 
 
+def review(run: Terminal, folder: Path) -> None:
+    """Everything about changes to files, in a session that works in its own worktree."""
+    project = Project(folder / "site")
+    project.git("config", "user.name", "Ada")
+    project.git("config", "user.email", "ada@example.org")
+    project.commit("the first commit")
+    where = ("--workdir", str(project.root), "--workspace", "worktree")
+    session = run.run("send", "--new", *where, "write a.txt one | two").strip()
+    run.server.wait_idle(session)
+    run.run("changes", session)
+    run.run("changes", session, "--file", "a.txt", "--content", "after")
+    run.run("review", session, "--wait", "-c", "a.txt:1", "Why one?")
+    run.run("discard", session, "a.txt")
+    run.run("undo", session)
+    run.run("restore", session, "1", "--after")
+    run.run("commit", session, "-m", "Add a file")
+    run.run("merge", session)
+
+
 def keep(run: Terminal) -> None:
     session = run.run("send", "--new", "say kept").strip()
     run.server.wait_idle(session)
@@ -112,8 +132,9 @@ def keep(run: Terminal) -> None:
 
 
 def look_after(run: Terminal) -> None:
-    for words in ("agents", "agents --all", "agents rehearsal", "agents show rehearsal", "agents sessions rehearsal"):
+    for words in ("directories", "agents", "agents --all", "agents rehearsal", "agents show rehearsal"):
         run.run(*words.split())
+    run.run("agents", "sessions", "rehearsal")
     run.run("agents", "test", "rehearsal")
     run.run("agents", "test", "rehearsal-resume", "--turn", "say hello")
     run.run("reload")
@@ -147,9 +168,11 @@ def spread(run: Terminal) -> None:
 
 
 @pytest.mark.full
+@pytest.mark.needs("git")
 def test_every_operation_is_used_by_a_command_or_is_a_known_exception(terminal: Terminal, tmp_path: Path) -> None:
     talk(terminal)
     wait_in_line(terminal, tmp_path)
+    review(terminal, tmp_path)
     keep(terminal)
     look_after(terminal)
     schedule(terminal)

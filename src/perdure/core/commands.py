@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
+from perdure.core.events import FileAction
 from perdure.core.observations import TranscriptShortened
 from perdure.core.permissions import Rule
 
@@ -30,6 +31,7 @@ class CreateSession(Struct, frozen=True, kw_only=True):
     """Model, mode and config of other agents, for when the session switches to them."""
     parent: str | None = None
     forked_from: dict[str, Any] | None = None
+    worktree: dict[str, Any] | None = None
     permissions: tuple[Rule, ...] = ()
     single_shot: bool = False
     imported_at: str = ""
@@ -129,6 +131,31 @@ class UpdateSession(Struct, frozen=True, kw_only=True):
     archived: bool | None = None
 
 
+class RequestFiles(Struct, frozen=True, kw_only=True):
+    """Change files in the working directory: restore, discard, undo, commit, merge, or remove the session's worktree.
+    `then` is an edit, a rewind or a retry that takes effect when the files have changed."""
+
+    operation_id: str
+    action: FileAction
+    details: dict[str, Any] = {}
+    then: dict[str, Any] | None = None
+
+
+class FinishFiles(Struct, frozen=True, kw_only=True):
+    """Record that a requested change to files is done, or why it is not possible. Only the node that carried it out
+    sends it."""
+
+    operation_id: str
+    outcome: Literal["done", "conflict", "failed"]
+    message: str
+    code: str = ""
+    for_turn: int | None = None
+    files: tuple[dict[str, Any], ...] = ()
+    file_count: int = 0
+    commit: str | None = None
+    undoable: bool = False
+
+
 class DetachAgent(Struct, frozen=True):
     """End the process but not the session. The next message starts a new process."""
 
@@ -193,6 +220,8 @@ Command = (
     | AnswerPrompt
     | SetConfig
     | UpdateSession
+    | RequestFiles
+    | FinishFiles
     | DetachAgent
     | ExpireTurnClock
     | PrepareLaunch

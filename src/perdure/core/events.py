@@ -19,6 +19,7 @@ StopReason = Literal["end_turn", "cancelled", "failed", "timed_out", "max_turns"
 Context = Literal["live", "resumed", "fresh"]
 ToolStatus = Literal["pending", "in_progress", "completed", "failed"]
 ToolOutcome = Literal["denied", "interrupted"]
+FileAction = Literal["restore", "discard", "undo", "commit", "merge", "clean_up"]
 
 
 class Event(Struct, kw_only=True, tag_field="type", omit_defaults=False):
@@ -396,6 +397,48 @@ class HistoryShortened(Event, tag="history_shortened"):
     message: str
 
 
+# The files of the working directory ---------------------------------------------------------------------------------
+
+
+class TurnChanges(Event, tag="turn_changes"):
+    """What a turn changed in the repository was recorded, or can't be known; `reason` says why. The changes themselves
+    are not in the log."""
+
+    decisive: ClassVar[bool] = False
+    state: Literal["ready", "partial", "unavailable"]
+    reason: str | None = None
+    files: int | None = None
+    added: int | None = None
+    removed: int | None = None
+    directory: str = ""
+
+
+class FilesRequested(Event, tag="files_requested"):
+    """A person asked to change files. The node that has the directory carries it out. No turn begins before
+    `files_changed`. `then` is a change to the history that takes effect together with it."""
+
+    operation_id: str
+    action: FileAction
+    details: dict[str, Any] = {}
+    then: dict[str, Any] | None = None
+
+
+class FilesChanged(Event, tag="files_changed"):
+    """A requested change to files is done, or was refused (`conflict`, `failed`). Then nothing has changed, except for
+    the files in `files`."""
+
+    operation_id: str
+    action: FileAction
+    outcome: Literal["done", "conflict", "failed"]
+    message: str
+    code: str = ""
+    for_turn: int | None = None
+    files: list[dict[str, Any]] = []
+    file_count: int = 0
+    commit: str | None = None
+    undoable: bool = False
+
+
 class WaitingUntil(Event, tag="waiting_until"):
     """No turn runs before `until`, because of a usage limit. Null: the wait is over."""
 
@@ -433,7 +476,7 @@ AnyEvent = (
     ToolUpdate | ToolResult | Image | Plan | Usage | TurnEnd | WaitingForInput | SessionEnd | PendingPrompt |
     PromptResolved | MessageQueued | QueuedMessageEdited | MessageUnqueued | AbortRequested | SessionUpdated | Title |
     Config | AgentLaunched | AgentAttached | AgentDetached | ContextFallback | DriverFallback | HistoryChanged |
-    HistoryShortened | WaitingUntil | System | Unrecognised | Error
+    HistoryShortened | TurnChanges | FilesRequested | FilesChanged | WaitingUntil | System | Unrecognised | Error
 )
 # fmt: on
 

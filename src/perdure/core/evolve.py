@@ -15,7 +15,7 @@ from perdure.core import queue
 from perdure.core.clock import ms_between
 from perdure.core.permissions import Rule, remembered
 from perdure.core.scope import cut, turns_of
-from perdure.core.state import Attached, Binding, Queued, Session, Span, Turn, WaitsFor
+from perdure.core.state import Attached, Binding, FileOperation, Queued, Session, Span, Turn, WaitsFor
 
 RESOLVED_PROMPTS_KEPT = 100
 POISONED_KEPT = 100
@@ -45,6 +45,7 @@ def created(event: ev.SessionCreated) -> Session:
         labels=list(given.get("labels", [])),
         parent=given.get("parent"),
         forked_from=given.get("forked_from"),
+        worktree=given.get("worktree"),
         limits=dict(given.get("limits", {})),
         permissions=msgspec.convert(msgspec.to_builtins(given.get("permissions", ())), list[Rule]),
         single_shot=given.get("single_shot", False),
@@ -300,6 +301,7 @@ def _session_updated(state: Session, event: ev.SessionUpdated) -> None:
         state.labels = list(event.labels)
     if event.archived is not None:
         state.archived = event.archived
+        state.wants_clean_up = event.archived and state.worktree is not None
 
 
 def _title(state: Session, event: ev.Title) -> None:
@@ -425,6 +427,22 @@ def _history_shortened(state: Session, event: ev.HistoryShortened) -> None:
         state.turn.digested, state.turn.left_out = len(event.digested), len(event.left_out)
 
 
+def _files_requested(state: Session, event: ev.FilesRequested) -> None:
+    state.file_operation = FileOperation(
+        operation_id=event.operation_id,
+        action=event.action,
+        details=event.details,
+        then=event.then,
+        requested_at=event.at,
+    )
+    if event.action == "clean_up":
+        state.wants_clean_up = False
+
+
+def _files_changed(state: Session, event: ev.FilesChanged) -> None:
+    state.file_operation = None
+
+
 def _waiting_until(state: Session, event: ev.WaitingUntil) -> None:
     state.waiting_until = event.until
     state.waiting_reason = event.reason if event.until is not None else None
@@ -472,6 +490,8 @@ CHANGES: dict[type[ev.Event], Callable[[Session, Any], None]] = {
     ev.ContextFallback: _context_fallback,
     ev.HistoryChanged: _history_changed,
     ev.HistoryShortened: _history_shortened,
+    ev.FilesRequested: _files_requested,
+    ev.FilesChanged: _files_changed,
     ev.WaitingUntil: _waiting_until,
     ev.DriverFallback: _driver_fallback,
     ev.Error: _error,
@@ -483,6 +503,8 @@ NO_CHANGE: tuple[type[ev.Event], ...] = (
     ev.AssistantText, ev.AssistantThinking, ev.ToolUpdate, ev.Image, ev.Plan, ev.System, ev.Unrecognised,
     # `turn_end` has already made the session idle.
     ev.WaitingForInput,
+    # About files.
+    ev.TurnChanges,
 )
 # fmt: on
 """Events that don't change the state. The first event of a session makes it (`created`)."""

@@ -35,13 +35,15 @@ NOT_READ: tuple[type[ev.Event], ...] = (
     ev.AgentDetached, ev.DriverFallback, ev.Unrecognised,
     # How the turn came about. Its end has the final figures.
     ev.WaitingToBegin, ev.AbortRequested, ev.Usage,
+    # About files: stored beside the log, and copied separately.
+    ev.TurnChanges, ev.FilesRequested, ev.FilesChanged,
 )
 # fmt: on
 
 
 def edit_message(decision: Decision, command: cmd.EditMessage) -> None:
     """Change the text of a message. The answer stays as it is."""
-    _check(decision, command.turn, command.revision)
+    check_history(decision, command.turn, command.revision)
     state = decision.state
     bumped = touched(state.visible, state.visible, command.turn, state.bindings)
     first = turns_of(state.visible)[0] == command.turn
@@ -76,7 +78,7 @@ def retry_turn(decision: Decision, command: cmd.RetryTurn) -> None:
 
 
 def _drop(decision: Decision, turn: int, change: Literal["rewind", "retry"], revision: int | None) -> None:
-    _check(decision, turn, revision)
+    check_history(decision, turn, revision)
     state = decision.state
     bumped = touched(state.visible, cut(state.visible, turn), None, state.bindings)
     decision.emit(ev.HistoryChanged(turn=turn, change=change, bumped=bumped))
@@ -94,8 +96,11 @@ def _retitle(decision: Decision) -> None:
         decision.emit(ev.Title(title=state.message_title, by="message"))
 
 
-def _check(decision: Decision, turn: int, revision: int | None) -> None:
+def check_history(decision: Decision, turn: int, revision: int | None) -> None:
+    """Refuse a change to the history that is out of date, or that would collide with a change to files."""
     state = decision.state
+    if state.file_operation is not None:
+        raise Refused("conflict", "The session's files are being changed. Try again in a moment.")
     if revision is not None and revision != state.revision:
         raise Refused(
             "conflict",

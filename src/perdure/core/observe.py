@@ -21,6 +21,7 @@ from perdure.core.state import Attached, Session, Turn
 from perdure.core.transcript_text import is_framing
 from perdure.core.turns import (
     begin_live,
+    clean_up,
     close_prompts,
     continue_queue,
     detach,
@@ -80,6 +81,7 @@ def observe(
     """The events that an agent's facts produce; none if another launch has replaced this one."""
     decision = Decision(state, world)
     add_facts(decision, launch_id, observations, pid=pid)
+    clean_up(decision)
     return decision
 
 

@@ -29,19 +29,20 @@ result against its table (`check_target`), so a wrong change is never stored. Th
 complete (tests/core/test_tables.py) and match the handlers exactly (test_session.py, test_observe.py).
 docs/sessions.md is generated from them.
 
-The machine's five files:
+The machine's six files:
 
     session.py   ALLOWED, `create`, `decide`, and the handlers of most commands
     observe.py   OBSERVED, `observe`, and the handlers of facts
     turns.py     the life of a turn, for both halves: accept, begin, abort, finish, continue with the queue
     history.py   the commands that change the history (edit, rewind, retry), and turns copied from another session
+    files.py     changes to files, and changes to the history that wait for them
     evolve.py    what each event changes in the state
 
 and the values they pass around: commands.py, observations.py (facts), events.py, state.py, decision.py (`Decision`,
 `World`).
 
 Above: the runtime (running/commands.py, running/runner.py), which makes the World and appends the events.
-Below: the four other files. It does no I/O and knows no store.
+Below: the five other files. It does no I/O and knows no store.
 """
 
 from collections.abc import Callable
@@ -55,6 +56,7 @@ from perdure.core.answers import check_choice, read_answer
 from perdure.core.decision import Decision, World, check_target
 from perdure.core.errors import Refused
 from perdure.core.evolve import created
+from perdure.core.files import files_busy, finish_files, refuse_while_rewinding, request_files
 from perdure.core.history import edit_message, retry_turn, rewind
 from perdure.core.observe import AFTER_A_TURN
 from perdure.core.state import Queued, Session
@@ -62,6 +64,7 @@ from perdure.core.turns import (
     abort,
     begin_turn,
     check_queued,
+    clean_up,
     continue_queue,
     detach,
     finish_turn,
@@ -99,6 +102,8 @@ ALLOWED: dict[str, dict[str, tuple[str, ...]]] = {
     "AnswerPrompt": {"working": ("working",)},
     "SetConfig": {**_STAYS},
     "UpdateSession": {**_STAYS, "ended": ("ended",)},
+    "RequestFiles": {"idle": ("idle",), "ended": ("ended",)},
+    "FinishFiles": {**_STAYS, "idle": ("idle", "accepted", "working"), "ended": ("ended",)},
     "DetachAgent": {"idle": ("idle",), "accepted": ("accepted",)},
     "ExpireTurnClock": {"working": ("working", "aborting")},
     "PrepareLaunch": {**_STAYS},
@@ -130,6 +135,7 @@ def decide(state: Session, command: cmd.Command, world: World) -> Decision:
         raise _refusal(state, command)
     decision = Decision(state, world)
     _HANDLERS[type(command)](decision, command)
+    clean_up(decision)
     check_target(name, state.phase, decision.state.phase, ALLOWED[name][state.phase])
     return decision
 
@@ -139,6 +145,8 @@ def _refusal(state: Session, command: cmd.Command) -> Refused:
         return Refused("session_ended", f"The session has ended ({state.status}). Start a new one.", state="ended")
     if isinstance(command, cmd.AnswerPrompt):
         return _no_such_prompt(state, command.prompt_id)
+    if isinstance(command, cmd.RequestFiles):
+        return files_busy(state)
     if state.phase == "idle":
         return _nothing_to_stop(state)
     return busy(state)
@@ -170,6 +178,7 @@ def _submit(decision: Decision, command: cmd.SubmitMessage) -> None:
         fresh=command.fresh,
         attachments=list(command.attachments),
     )
+    refuse_while_rewinding(state)
     if state.phase == "idle":
         start_turn(decision, message)
         return
@@ -223,6 +232,7 @@ def _abort(decision: Decision, command: cmd.AbortTurn) -> None:
     if decision.state.phase != "idle":
         abort(decision, command.reason)
     elif decision.state.waiting_until is not None:
+        refuse_while_rewinding(decision.state)
         decision.emit(ev.WaitingUntil(until=None, reason="aborted"))
         if decision.state.queue:
             continue_queue(decision)
@@ -234,6 +244,8 @@ def _end_wait(decision: Decision, command: cmd.EndWait) -> None:
     state = decision.state
     if state.waiting_until is None:
         return
+    # Its timer tries again.
+    refuse_while_rewinding(state)
     decision.emit(ev.WaitingUntil(until=None, reason="over"))
     if not state.queue:
         message = Queued(message_id=f"{state.id}.wait.{state.last_turn + 1}", text=command.text)
@@ -366,6 +378,8 @@ _HANDLERS: dict[type[Any], Callable[[Decision, Any], None]] = {
     cmd.AnswerPrompt: _answer_prompt,
     cmd.SetConfig: _set_config,
     cmd.UpdateSession: _update_session,
+    cmd.RequestFiles: request_files,
+    cmd.FinishFiles: finish_files,
     cmd.DetachAgent: _detach_agent,
     cmd.ExpireTurnClock: _expire_turn_clock,
     cmd.PrepareLaunch: _prepare_launch,

@@ -31,6 +31,12 @@ def takes_slot(state: Session, *, count_idle: bool) -> bool:
     return state.working and not state.prompts
 
 
+def slot_project(state: Session) -> str | None:
+    """The project whose slots its turns need. A session in a worktree of its own disturbs nobody in the project's
+    directory, so it needs only a slot of the server."""
+    return state.project if state.worktree is None else None
+
+
 def can_be_suspended(state: Session) -> bool:
     """Whether its process can be ended without interrupting any work."""
     return not state.working and state.attached is not None and not state.background_tasks

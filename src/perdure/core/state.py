@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct, field
 
-from perdure.core.events import PendingPrompt
+from perdure.core.events import FileAction, PendingPrompt
 from perdure.core.permissions import Remembered, Rule
 
 
@@ -120,6 +120,19 @@ class WaitsFor(Struct, frozen=True):
     message: str
 
 
+class FileOperation(Struct, kw_only=True):
+    """A requested change to files that is not done yet: see events.FilesRequested."""
+
+    operation_id: str
+    action: FileAction
+    details: dict[str, Any] = {}
+    then: dict[str, Any] | None = None
+    requested_at: str = ""
+
+    def public(self) -> dict[str, Any]:
+        return {"operation_id": self.operation_id, "action": self.action}
+
+
 class Binding(Struct, kw_only=True):
     """One agent's native session. `confirmed`: it holds every turn up to `last_turn`."""
 
@@ -179,6 +192,12 @@ class Session(Struct, kw_only=True):
     parent: str | None = None
     forked_from: dict[str, Any] | None = None
     """The session and turn that this session was forked from."""
+    worktree: dict[str, Any] | None = None
+    """Its own git worktree: the repository, path and branch, the branch that it came from (`base`), and the commit."""
+    file_operation: FileOperation | None = None
+    """The change to files that is being carried out. No turn begins meanwhile."""
+    wants_clean_up: bool = False
+    """It was archived, and its worktree is to be removed when nothing works in it."""
     limits: dict[str, Any] = field(default_factory=dict)
     permissions: list[Rule] = field(default_factory=list)
     """Rules of this session only, checked before those of its project."""

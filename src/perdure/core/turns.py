@@ -31,6 +31,7 @@ TIMED_OUT = {
 
 
 NO_FACTS = WaitsFor("agent", "Waiting for a node that can run the agent.")
+FILES = WaitsFor("files", "Waiting until the session's files have been changed.")
 
 
 def plan_turn(state: Session, agent: str, fresh: bool, world: World) -> ContextPlan:
@@ -88,7 +89,7 @@ def start_turn(decision: Decision, message: Queued, *, is_retry: bool = False) -
     state = decision.state
     known = (message.agent or state.agent) in decision.world.facts
     beginning = _beginning(decision, message, is_retry=is_retry) if known else None
-    waits_for = decision.world.waits_for or (None if known else NO_FACTS)
+    waits_for = _files(state) or decision.world.waits_for or (None if known else NO_FACTS)
     if beginning is not None and waits_for is None:
         _make_way(decision, beginning)
     has_title = bool(state.visible) or (bool(state.title) and state.title_by != "message")
@@ -99,6 +100,11 @@ def start_turn(decision: Decision, message: Queued, *, is_retry: bool = False) -
         decision.emit(ev.Title(title=title_of(message.text), by="message"))
     if waits_for is not None and waits_for.message:
         decision.emit(ev.WaitingToBegin(turn=state.last_turn, code=waits_for.code, message=waits_for.message))
+
+
+def _files(state: Session) -> WaitsFor | None:
+    """What a turn must wait for if the session's files are being changed."""
+    return FILES if state.file_operation is not None else None
 
 
 def _accept(decision: Decision, message: Queued) -> None:
@@ -151,7 +157,8 @@ def _begin(decision: Decision, beginning: _Beginning) -> None:
 def begin_turn(decision: Decision) -> None:
     """Begin the accepted turn, or record what it waits for. If the message can't be sent, the turn fails with the
     reason, because its sender already has a response. The turn's agent keeps its process and native session then."""
-    state, waits_for = decision.state, decision.world.waits_for
+    state = decision.state
+    waits_for = _files(state) or decision.world.waits_for
     message = state.accepted
     assert message is not None
     if waits_for is not None:
@@ -388,3 +395,12 @@ def abort(decision: Decision, reason: Any) -> None:
     elif state.phase == "working":
         close_prompts(decision, "cancelled")
         decision.emit(ev.AbortRequested(turn=state.turn.turn if state.turn else None, reason=reason))
+
+
+def clean_up(decision: Decision) -> None:
+    """Have the worktree of an archived session removed, as soon as nothing works in it, and if nothing would be lost.
+    Called after every step."""
+    state = decision.state
+    if state.wants_clean_up and state.file_operation is None and state.phase in ("idle", "ended"):
+        operation_id = f"clean_up.{state.id}.{decision.world.now}"
+        decision.emit(ev.FilesRequested(operation_id=operation_id, action="clean_up"))

@@ -427,6 +427,8 @@ NOT_SHOWN: tuple[type[ev.Event], ...] = (
     ev.WaitingToBegin, ev.TurnStart, ev.TurnEnd, ev.Usage, ev.AbortRequested,
     # About the process, and what could not be understood.
     ev.AgentLaunched, ev.AgentAttached, ev.AgentDetached, ev.DriverFallback, ev.Unrecognised,
+    # About files: the session's changes show them.
+    ev.TurnChanges, ev.FilesRequested, ev.FilesChanged,
 )
 # fmt: on
 
@@ -506,6 +508,8 @@ def public_session(state: Session, event_count: int) -> dict[str, Any]:
         "error": state.error,
         "parent": state.parent,
         "forked_from": state.forked_from,
+        "worktree": state.worktree,
+        "file_operation": state.file_operation.public() if state.file_operation is not None else None,
         "revision": state.revision,
         "limits": state.limits,
         "permissions": [msgspec.to_builtins(rule) for rule in state.permissions],

@@ -110,18 +110,31 @@ def _edited(use: Use, edit: Edit) -> Result:
 
 
 def _hunk(old: str, new: str) -> Line:
-    """The single hunk of an edit that appends lines."""
+    """The change as one hunk, from the first line that differs to the last."""
     before, after = _lines(old), _lines(new)
-    context = before[-CONTEXT_LINES:]
-    start = len(before) - len(context) + 1
-    added = after[len(before) :]
+    first = _common(before, after)
+    last = _common(before[first:][::-1], after[first:][::-1])
+    removed, added = before[first : len(before) - last], after[first : len(after) - last]
+    ahead, behind = before[max(0, first - CONTEXT_LINES) : first], before[len(before) - last :][:CONTEXT_LINES]
+    start = first - len(ahead) + 1
     return {
         "oldStart": start,
-        "oldLines": len(context),
+        "oldLines": len(ahead) + len(removed) + len(behind),
         "newStart": start,
-        "newLines": len(context) + len(added),
-        "lines": [*(f" {line}" for line in context), *(f"+{line}" for line in added)],
+        "newLines": len(ahead) + len(added) + len(behind),
+        "lines": [
+            *(f" {line}" for line in ahead),
+            *(f"-{line}" for line in removed),
+            *(f"+{line}" for line in added),
+            *(f" {line}" for line in behind),
+        ],
     }
+
+
+def _common(one: list[str], other: list[str]) -> int:
+    """How many of the first lines are the same."""
+    shorter = min(len(one), len(other))
+    return next((i for i in range(shorter) if one[i] != other[i]), shorter)
 
 
 def _lines(text: str) -> list[str]:

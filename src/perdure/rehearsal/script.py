@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Generator, Iterator
 from typing import Literal, NamedTuple
 
-from perdure.rehearsal.edits import Edit, EditRefused, add_line, plan_line
+from perdure.rehearsal.edits import Edit, EditRefused, make, plan_line, plan_text, remove, rename
 from perdure.rehearsal.verbs import greeting, misuse, parse
 
 STDERR_LINE = "rehearsal stderr line {:08d} " + "." * 40 + "\n"
@@ -266,32 +266,67 @@ def _tool(arguments: tuple[str, ...], _: Scene) -> Performance:
     yield ToolEnd(tool.tool_id, True, text or "ok")
 
 
-def _edit(arguments: tuple[str, ...], scene: Scene, asks: bool = False) -> Performance:
+def _edit(arguments: tuple[str, ...], scene: Scene) -> Performance:
     path, count = arguments[0], int((*arguments, "")[1] or 1)
-    tool = _started("Edit", f"Edit {path}", {"path": path})._replace(edit=_planned(scene.workdir, path, count))
+    yield from _edited(path, lambda: plan_line(scene.workdir, path, count))
+
+
+def _propose(arguments: tuple[str, ...], scene: Scene) -> Performance:
+    path, count = arguments[0], int(arguments[1] or 1)
+    yield from _edited(path, lambda: plan_line(scene.workdir, path, count), asks=True)
+
+
+def _write(arguments: tuple[str, ...], scene: Scene) -> Performance:
+    path, lines = arguments[0], arguments[1].split("|") if arguments[1] else []
+    text = "".join(f"{line.removeprefix(' ').removesuffix(' ')}\n" for line in lines)
+    yield from _edited(path, lambda: plan_text(scene.workdir, path, text))
+
+
+def _edited(path: str, plan: Callable[[], Edit], *, asks: bool = False) -> Performance:
+    tool = _started("Edit", f"Edit {path}", {"path": path})._replace(edit=_planned(plan))
     yield tool
     if asks and (decision := (yield Permit(tool))) != "allowed":
         yield ToolEnd(tool.tool_id, False, f"{decision} {path}")
         return
     yield ToolRun(tool.tool_id)
     try:
-        edit = add_line(scene.workdir, path, count)
+        # Planned again: another agent may have changed the file while a person decided.
+        edit = plan()
+        make(edit, path)
     except EditRefused as refused:
         yield ToolEnd(tool.tool_id, False, str(refused))
     else:
         yield ToolEnd(tool.tool_id, True, f"edited {path}", edit)
 
 
-def _propose(arguments: tuple[str, ...], scene: Scene) -> Performance:
-    yield from _edit(arguments, scene, asks=True)
-
-
-def _planned(workdir: str, path: str, count: int) -> Edit | None:
+def _planned(plan: Callable[[], Edit]) -> Edit | None:
     try:
-        return plan_line(workdir, path, count)
+        return plan()
     except EditRefused:
         # Reported when the edit is attempted, as real tools do.
         return None
+
+
+def _remove(arguments: tuple[str, ...], scene: Scene) -> Performance:
+    yield from _ran(f"rm {arguments[0]}", f"removed {arguments[0]}", lambda: remove(scene.workdir, arguments[0]))
+
+
+def _rename(arguments: tuple[str, ...], scene: Scene) -> Performance:
+    path, to = arguments
+    yield from _ran(f"mv {path} {to}", f"renamed {path} to {to}", lambda: rename(scene.workdir, path, to))
+
+
+def _ran(command: str, said: str, run: Callable[[], None]) -> Performance:
+    """A change that the agent makes in a shell, so that no tool reports it."""
+    tool = _started("Bash", f"Bash {command}", {"command": command})
+    yield tool
+    yield ToolRun(tool.tool_id)
+    try:
+        run()
+    except EditRefused as refused:
+        yield ToolEnd(tool.tool_id, False, str(refused))
+    else:
+        yield ToolEnd(tool.tool_id, True, said)
 
 
 def _delegate(arguments: tuple[str, ...], scene: Scene) -> Performance:
@@ -426,6 +461,9 @@ _PARTS: dict[str, Callable[[tuple[str, ...], Scene], Performance]] = {
     "plan": _plan,
     "tool": _tool,
     "edit": _edit,
+    "write": _write,
+    "remove": _remove,
+    "rename": _rename,
     "delegate": _delegate,
     "permit": _permit,
     "propose": _propose,

@@ -47,6 +47,14 @@ _TABLE = (
     Verb("tool", "NAME [TEXT]", "calls a tool whose result is TEXT", r"(\S+)(?:\s+(.+))?"),
     Verb("edit", "PATH", "adds a line to a file inside the working directory, and shows the diff", r"(.+)"),
     Verb(
+        "write",
+        "PATH [A | B | C]",
+        "writes a file with these lines, and shows the diff",
+        r"(\S+)(?:\s(.*))?",
+    ),
+    Verb("remove", "PATH", "removes a file, as in a shell", r"(\S+)"),
+    Verb("rename", "PATH TO", "renames a file, as in a shell", r"(\S+)\s+(\S+)"),
+    Verb(
         "delegate",
         "NAME [TEXT]",
         "starts a sub-agent with a task; its tools list files and edit NAME.md",

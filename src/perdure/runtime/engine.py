@@ -12,16 +12,22 @@ from pathlib import Path
 from typing import Any
 
 from perdure import __version__
-from perdure.config import Config
+from perdure.config import Config, ServerSettings
 from perdure.core.errors import StoreError
 from perdure.runtime.agents.registry import OFFERS, Agents
 from perdure.runtime.data.projects import Projects
+from perdure.runtime.git.snapshot import Limits, Snapshots
 from perdure.runtime.jobs.ledger import Ledger
 from perdure.runtime.jobs.scheduler import Scheduler
 from perdure.runtime.log.compactor import Compactor
 from perdure.runtime.log.feed import Feed
 from perdure.runtime.log.journal import Journal
 from perdure.runtime.log.log import Log
+from perdure.runtime.review.node_requests import NodeRequests
+from perdure.runtime.review.operations import Operations
+from perdure.runtime.review.plans import Planner
+from perdure.runtime.review.recorder import Recorder
+from perdure.runtime.review.records import Records
 from perdure.runtime.running import shutdown
 from perdure.runtime.running.clocks import Clocks
 from perdure.runtime.running.commands import Commands
@@ -37,12 +43,17 @@ from perdure.runtime.running.retiring import Retiring
 from perdure.runtime.running.runners import Runners
 from perdure.runtime.running.sharing import Sharing
 from perdure.runtime.verbs.attachments import Attachments
+from perdure.runtime.verbs.changes import Changes
 from perdure.runtime.verbs.jobs import Jobs
 from perdure.runtime.verbs.nodes import Nodes
 from perdure.runtime.verbs.sessions import Sessions
 from perdure.runtime.verbs.streams import Streams
 
 logger = logging.getLogger(__name__)
+
+SNAPSHOT_MAX_FILES = 200_000
+SNAPSHOT_MAX_BYTES = 1024 * 1024 * 1024
+"""How many files a snapshot may have, and how much new content it may store."""
 
 
 class Engine:
@@ -84,11 +95,23 @@ class Engine:
         self.clocks.are_stopped = self.node.has_lost_lease
         self.recovery = Recovery(log, self.facts, self.commands, self.launcher, self.runners)
         self.placement.adopt = self.recovery.adopt
-        self.placement.on_poll = self.recovery.take_over_soon
+        self.placement.on_poll = self._on_poll
         log.watch_epoch(self._on_epoch)
         self.node.on_death = self._on_death
-        work = (self.placement, self.runners, self.launcher, self.clocks, disk, attachments)
+        records = Records(data / "attachments", log.shared)
+        snapshots = Snapshots(data / "snapshots")
+        self.recorder = Recorder(log, self.facts, records, snapshots, data / "snapshots" / "open", _limits(settings))
+        self.runners.before_turn = self.recorder.before
+        planner = Planner(self.recorder)
+        self.node_requests = NodeRequests(log, node_id, settings.snapshot_timeout_s)
+        doing = (self.facts, self.commands, self.placement, self.recorder, planner)
+        self.operations = Operations(log, *doing, node_id)
+        changes = Changes(log, self.recorder, self.operations, planner, self.node_requests)
+        work = (self.placement, self.runners, self.launcher, self.clocks, disk, attachments, changes, snapshots)
         self.sessions = Sessions(log, self.facts, self.commands, *work, data)
+        self.node_requests.handle("directories", self.sessions.directories.complete_for_node)
+        self.operations.is_used = self.sessions.workspaces.is_used_by_others
+        self.recorder.recorded = self.sessions.comments.compare
         self.nodes = Nodes(log, self.facts, self.node)
         ledger = Ledger(log)
         self.jobs = Jobs(ledger, self.sessions)
@@ -114,6 +137,9 @@ class Engine:
         self.pump.start()
         self.runners.start()
         await self.recovery.take_up()
+        self.node_requests.start()
+        await self.recorder.start()
+        await self.operations.start()
         await self.placement.start()
         await self.clocks.start()
         self.recovery.take_over_soon()
@@ -131,6 +157,11 @@ class Engine:
             "agents": sorted(agents.names()),
         }
 
+    def _on_poll(self) -> None:
+        self.recovery.take_over_soon()
+        self.operations.look_soon()
+        self.node_requests.sweep_soon()
+
     def _on_epoch(self) -> None:
         """After a failover, the last steps may be missing in the database: all runners continue from its state."""
         for runner in self.runners:
@@ -139,6 +170,7 @@ class Engine:
 
     def _on_death(self) -> None:
         self.recovery.take_over_soon()
+        self.operations.look_soon()
         self.placement.look()
 
     async def stop(self, *, stop_agents: bool = False) -> None:
@@ -170,7 +202,9 @@ class Engine:
         await self.scheduler.stop()
         await self.clocks.stop()
         await self.placement.stop()
+        await self.operations.stop()
         await self.runners.stop()
+        await self.recorder.stop()
         await self.pump.stop()
         await self.compactor.stop()
         await self.feed.stop()
@@ -178,3 +212,15 @@ class Engine:
         await self.sessions.eraser.cancel()
         await self.log.stop()
         await self.node.stop()
+
+
+def _limits(settings: ServerSettings) -> Limits | None:
+    """The budget of a snapshot; None if there are no snapshots."""
+    if not settings.snapshots:
+        return None
+    return Limits(
+        time_s=settings.snapshot_timeout_s,
+        file_bytes=settings.snapshot_max_file_mb * 1024 * 1024,
+        total_bytes=SNAPSHOT_MAX_BYTES,
+        files=SNAPSHOT_MAX_FILES,
+    )

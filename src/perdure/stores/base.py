@@ -304,6 +304,14 @@ class Page(Struct, frozen=True):
     next_cursor: str | None
 
 
+class Workdir(Struct, frozen=True):
+    """A working directory of sessions."""
+
+    path: str
+    sessions: int
+    last_active_at: str
+
+
 class JobRow(Struct, frozen=True):
     """A stored job. `start_at` is when its next run begins, in milliseconds since 1970."""
 
@@ -396,6 +404,11 @@ class Store(Protocol):
     async def find_receipt(self, session_id: str, message_id: str) -> Receipt | None: ...
 
     async def list_sessions(self, query: Query) -> Page: ...
+
+    async def workdirs(self, newest: int) -> list[Workdir]:
+        """Return the working directories of this many most recently active sessions, the most recently used first.
+        Only these sessions are counted."""
+        ...
 
     async def list_changes(
         self, after: int, types: tuple[str, ...], limit: int, *, max_bytes: int | None = None

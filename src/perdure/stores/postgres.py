@@ -44,6 +44,7 @@ from perdure.stores.base import (
     TurnRow,
     UsageGroup,
     UsageQuery,
+    Workdir,
 )
 from perdure.stores.postgres_connections import Connection, Connector, Pool
 from perdure.stores.postgres_writer import Writer
@@ -185,6 +186,9 @@ class PostgresStore:
     async def list_sessions(self, query: Query) -> Page:
         return await self._pool.read(postgres_search.list_sessions, query)
 
+    async def workdirs(self, newest: int) -> list[Workdir]:
+        return await self._pool.read(postgres_search.workdirs, newest)
+
     async def list_changes(
         self, after: int, types: tuple[str, ...], limit: int, *, max_bytes: int | None = None
     ) -> list[tuple[int, str, Stored]]:
@@ -318,6 +322,9 @@ class PostgresStore:
 
     async def drop_file(self, session_id: str, name: str) -> None:
         await self._pool.write(postgres_upkeep.drop_file, session_id, name)
+
+    async def file_names(self, session_id: str, prefix: str) -> list[str]:
+        return await self._pool.read(postgres_upkeep.file_names, session_id, prefix)
 
     # Jobs
 

@@ -7,7 +7,7 @@ extension and no language setting. A search only filters: lists are always sorte
 import re
 from typing import Any
 
-from perdure.stores.base import Found, Page, Query
+from perdure.stores.base import Found, Page, Query, Workdir
 from perdure.stores.list_cursors import ListCursor, read_cursor, write_cursor
 from perdure.stores.postgres_connections import Connection, ask, clean
 from perdure.stores.postgres_group import WORD_MAX_BYTES, fold
@@ -33,6 +33,10 @@ _BEST = f"""
     SELECT DISTINCT ON (session_key) session_key, turn, text FROM phrases
     WHERE session_key = ANY (%s::bigint[]) AND {_HITS}
     ORDER BY session_key, turn = 0, ts_rank(words, %s::tsquery, 1) DESC, phrase_key"""  # noqa: S608  no user input
+_WORKDIRS = """
+    SELECT workdir, count(*), max(last_active_at) AS used_at FROM (
+        SELECT workdir, last_active_at FROM sessions ORDER BY last_active_at DESC, session_key DESC LIMIT %s) AS active
+    GROUP BY workdir ORDER BY used_at DESC, workdir"""
 _WORD = re.compile(r"[^\W_]+")
 
 
@@ -75,6 +79,10 @@ async def list_sessions(connection: Connection, query: Query) -> Page:
         snippet, turn = snippets.get(key, (None, None))
         found.append(Found(session_id, public, snippet, turn, last_seq, owner))
     return Page(found, write_cursor(ListCursor(rows[-1][3], rows[-1][0])) if more else None)
+
+
+async def workdirs(connection: Connection, newest: int) -> list[Workdir]:
+    return [Workdir(*row) for row in await ask(connection, _WORKDIRS, newest)]
 
 
 def asked_words(text: str) -> list[list[str]]:

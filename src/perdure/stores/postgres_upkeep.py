@@ -157,6 +157,11 @@ async def file(connection: Connection, session_id: str, name: str) -> bytes | No
     return rows[0][0] if rows else None
 
 
+async def file_names(connection: Connection, session_id: str, prefix: str) -> list[str]:
+    statement = "SELECT name FROM files WHERE session_id = %s AND starts_with(name, %s) ORDER BY name"
+    return [name for (name,) in await ask(connection, statement, session_id, prefix)]
+
+
 async def drop_file(connection: Connection, session_id: str, name: str) -> None:
     await ask(connection, "DELETE FROM files WHERE session_id = %s AND name = %s", session_id, name)
 

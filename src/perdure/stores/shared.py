@@ -99,7 +99,7 @@ class SharedStore(Store, Protocol):
         """Return the sessions whose turns occupy a slot (`takes_slot`), and those with a reservation."""
         ...
 
-    # Files attached to messages
+    # Files of a session: attachments of its messages, and records of its changes
 
     async def put_file(self, session_id: str, name: str, data: bytes) -> None:
         """Store a file. Its session need not exist yet; `erase` deletes it with the session."""
@@ -108,6 +108,10 @@ class SharedStore(Store, Protocol):
     async def file(self, session_id: str, name: str) -> bytes | None: ...
 
     async def drop_file(self, session_id: str, name: str) -> None: ...
+
+    async def file_names(self, session_id: str, prefix: str) -> list[str]:
+        """Return the names of a session's files that begin with `prefix`, in order."""
+        ...
 
     # Operation
 

@@ -46,6 +46,7 @@ from perdure.stores.base import (
     TurnRow,
     UsageGroup,
     UsageQuery,
+    Workdir,
 )
 from perdure.stores.migrate import migrate, shipped
 from perdure.stores.sqlite_checkpoints import Checkpoints
@@ -139,6 +140,9 @@ class SqliteStore:
 
     async def list_sessions(self, query: Query) -> Page:
         return await self._read(sqlite_search.list_sessions, query)
+
+    async def workdirs(self, newest: int) -> list[Workdir]:
+        return await self._read(sqlite_search.workdirs, newest)
 
     async def list_changes(
         self, after: int, types: tuple[str, ...], limit: int, *, max_bytes: int | None = None

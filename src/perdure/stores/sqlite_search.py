@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from perdure.stores.base import Found, Page, Query
+from perdure.stores.base import Found, Page, Query, Workdir
 from perdure.stores.list_cursors import ListCursor, read_cursor, write_cursor
 from perdure.stores.sqlite_errors import code_of
 
@@ -38,6 +38,10 @@ _SNIPPETS = """
     SELECT rowid, snippet(phrases_index, 0, '[', ']', '...', ?) FROM phrases_index
     WHERE phrases_index MATCH ? AND rowid IN (SELECT value FROM json_each(?))"""
 
+_WORKDIRS = """
+    SELECT workdir, COUNT(*), MAX(last_active_at) AS used_at FROM (
+        SELECT workdir, last_active_at FROM sessions ORDER BY last_active_at DESC, session_key DESC LIMIT ?)
+    GROUP BY workdir ORDER BY used_at DESC, workdir"""
 _LAST = """
     SELECT page.value, CAST((SELECT MAX(seq) FROM events WHERE session_key = page.value) AS INTEGER)
     FROM json_each(?) AS page"""
@@ -86,6 +90,10 @@ def list_sessions(connection: sqlite3.Connection, query: Query) -> Page:
         snippet, turn = snippets.get(key, (None, None))
         found.append(Found(session_id, public, snippet, turn, last.get(key) or 0, owners.get(key)))
     return Page(found, write_cursor(ListCursor(rows[-1][3], rows[-1][0])) if more else None)
+
+
+def workdirs(connection: sqlite3.Connection, newest: int) -> list[Workdir]:
+    return [Workdir(*row) for row in connection.execute(_WORKDIRS, (newest,))]
 
 
 def match_expression(text: str) -> str:

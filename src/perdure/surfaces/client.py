@@ -1,7 +1,7 @@
 """The synchronous client for the command line and for Python programs.
 
-Above: cli/, mcp/, and programs. Below: transport.py and stream.py. It knows the HTTP API, but nothing about the
-server's internals.
+Above: cli/, mcp/, and programs. Below: changes_client.py for changes to files, transport.py and stream.py. It knows the
+HTTP API, but nothing about the server's internals.
 
 It makes three promises:
 - Sending is idempotent. Each message carries a `message_id`, so it can be retried after a broken connection.
@@ -16,8 +16,6 @@ It deliberately holds no session state: the caller interprets the events.
 import base64
 import mimetypes
 import os
-import secrets
-import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -25,6 +23,9 @@ from urllib.parse import quote
 
 import msgspec
 
+from perdure.surfaces.api_paths import given, job_path, node_path, project_path, session_path
+from perdure.surfaces.changes_client import OPERATION_TIMEOUT_S, ChangesClient, Outside, Point, Strategy, WhenBusy
+from perdure.surfaces.idempotency import new_message_id, new_run_id
 from perdure.surfaces.stream import EventStream
 from perdure.surfaces.transport import (
     Address,
@@ -32,7 +33,6 @@ from perdure.surfaces.transport import (
     Json,
     NeverSent,
     Problem,
-    Transport,
     Unreachable,
     problem_of,
 )
@@ -41,24 +41,31 @@ __all__ = [
     "Address",
     "Client",
     "ClientError",
+    "Files",
     "Json",
     "NeverSent",
+    "Outside",
+    "Point",
     "Problem",
+    "Strategy",
     "Unreachable",
     "WhenBusy",
     "WhenFull",
+    "Workspace",
     "attached",
+    "new_message_id",
     "problem_of",
 ]
 
 PAGE_LIMIT = 200
 LOG_PAGE_EVENTS = 5000
 
-WhenBusy = Literal["reject", "queue", "interrupt"]
 WhenFull = Literal["wait", "refuse"]
+Workspace = Literal["directory", "worktree"]
+Files = Literal["keep", "restore"]
 
 
-class Client(Transport):
+class Client(ChangesClient):
     """A client for one server, with a method for each operation of the API.
 
     `locate` is called again after a lost connection, because a restarted server may listen elsewhere. Idempotent
@@ -84,11 +91,13 @@ class Client(Transport):
         attachments: Sequence[Json] = (),
         model: str | None = None,
         mode: str | None = None,
+        workspace: Workspace | None = None,
     ) -> Json:
         """Send a message to a session, or to a new one. Idempotent for a given `message_id`.
 
         For a new session: `kickoff` uses the project's template as the first message, with `text` inserted; `parent` is
-        the parent session; `model` and `mode` apply to it. `attached(path)` turns a file into an attachment.
+        the parent session; `model` and `mode` apply to it; with `workspace="worktree"` it works in its own worktree of
+        the repository. `attached(path)` turns a file into an attachment.
 
         If no slot is free, the result's `state` is `accepted` and `waits_for` says what the message is waiting for. The
         turn starts when there is a slot. With `when_full="refuse"`, the server refuses the message with `slots_full`
@@ -99,12 +108,12 @@ class Client(Transport):
         body |= {"agent": agent} if agent else {}
         body |= {"attachments": list(attachments)} if attachments else {}
         if session_id is not None:
-            return self._json("POST", _session(session_id, "messages"), body=body, repeatable=True)
+            return self._json("POST", session_path(session_id, "messages"), body=body, repeatable=True)
         body |= {"project": project} if project else {}
         body |= {"workdir": workdir} if workdir else {}
         body |= {"kickoff": True} if kickoff else {}
         body |= {"parent": parent} if parent else {}
-        body |= _given(model=model, mode=mode)
+        body |= given(model=model, mode=mode, workspace=workspace)
         # The server derives the new session's id from the message id, so a retry finds the session.
         return self._json("POST", "/api/messages", body=body, repeatable=True)
 
@@ -153,7 +162,7 @@ class Client(Transport):
 
     def session(self, session_id: str, *, limit: int | None = None, cursor: str | None = None) -> Json:
         """The session with its newest turns, or with those before `cursor`. `next_cursor` leads to older turns."""
-        return self._json("GET", _session(session_id), params={"limit": limit, "cursor": cursor})
+        return self._json("GET", session_path(session_id), params={"limit": limit, "cursor": cursor})
 
     def whole_session(self, session_id: str) -> Json:
         """The session with all its turns."""
@@ -165,68 +174,91 @@ class Client(Transport):
         return {**session, "turns": [turn for older in reversed(turns) for turn in older], "next_cursor": None}
 
     def explain(self, session_id: str) -> Json:
-        return self._json("GET", _session(session_id, "explain"))
+        return self._json("GET", session_path(session_id, "explain"))
 
     def abort(self, session_id: str) -> Json:
-        return self._json("POST", _session(session_id, "abort"), repeatable=False)
+        return self._json("POST", session_path(session_id, "abort"), repeatable=False)
 
     def stop(self, session_id: str) -> Json:
-        return self._json("POST", _session(session_id, "stop"), repeatable=True)
+        return self._json("POST", session_path(session_id, "stop"), repeatable=True)
 
     def close_session(self, session_id: str) -> Json:
         """End a session as completed. Idempotent."""
-        return self._json("DELETE", _session(session_id), repeatable=True)
+        return self._json("DELETE", session_path(session_id), repeatable=True)
 
     def erase(self, session_id: str) -> None:
         """End a session and delete it permanently."""
-        self._ask("DELETE", _session(session_id), params={"purge": "true"}, repeatable=False)
+        self._ask("DELETE", session_path(session_id), params={"purge": "true"}, repeatable=False)
 
     def set_config(self, session_id: str, config_id: str, value: str | bool | float) -> Json:
         """Set the model, mode or another option of the session's agent."""
         body = {"config_id": config_id, "value": value}
-        return self._json("POST", _session(session_id, "config"), body=body)
+        return self._json("POST", session_path(session_id, "config"), body=body)
 
     def change_session(self, session_id: str, /, **changes: Any) -> Json:
         """Change the title, summary, labels (the whole list) or archived flag. Returns the changed session."""
-        return self._json("PATCH", _session(session_id), body=changes)
+        return self._json("PATCH", session_path(session_id), body=changes)
 
     def queue(self, session_id: str) -> list[Json]:
         """The messages that are waiting for the running turn to end, in order."""
-        return _queue(self._json("GET", _session(session_id, "queue")))
+        return _queue(self._json("GET", session_path(session_id, "queue")))
 
     def edit_queued(self, session_id: str, message_id: str, text: str) -> list[Json]:
         """Change the text of a queued message. Returns the queue."""
-        return _queue(self._json("PATCH", _session(session_id, "queue", message_id), body={"text": text}))
+        return _queue(self._json("PATCH", session_path(session_id, "queue", message_id), body={"text": text}))
 
     def unqueue(self, session_id: str, message_id: str) -> list[Json]:
         """Withdraw a queued message. Returns the queue."""
-        return _queue(self._json("DELETE", _session(session_id, "queue", message_id), repeatable=False))
+        return _queue(self._json("DELETE", session_path(session_id, "queue", message_id), repeatable=False))
 
     def files(self, session_id: str, letters: str = "", *, limit: int | None = None) -> list[str]:
         """Files in the session's working directory whose paths contain these letters."""
         params = {"q": letters, "limit": limit}
-        found: list[str] = self._json("GET", _session(session_id, "files"), params=params)["files"]
+        found: list[str] = self._json("GET", session_path(session_id, "files"), params=params)["files"]
         return found
 
     def prompts(self, session_id: str) -> list[Json]:
-        found: list[Json] = self._json("GET", _session(session_id, "prompts"))["prompts"]
+        found: list[Json] = self._json("GET", session_path(session_id, "prompts"))["prompts"]
         return found
 
     def answer(self, session_id: str, prompt_id: str, answer: Json) -> Json:
-        return self._json("POST", _session(session_id, "prompts", prompt_id), body=answer, repeatable=False)
+        return self._json("POST", session_path(session_id, "prompts", prompt_id), body=answer, repeatable=False)
 
     # History ---------------------------------------------------------------------------------------------------------
 
-    def edit_message(self, session_id: str, message_id: str, text: str, *, revision: int | None = None) -> Json:
+    def edit_message(
+        self,
+        session_id: str,
+        message_id: str,
+        text: str,
+        *,
+        revision: int | None = None,
+        files: Files = "keep",
+        outside: Outside | None = None,
+    ) -> Json:
         """Change the text of a message in the visible history. Returns the changed session. With `revision` (a field of
-        sessions and transcripts), fails with `conflict` if the history has changed since."""
-        path = _session(session_id, "messages", message_id)
-        return self._json("PATCH", path, body=_given(text=text, revision=revision), repeatable=False)
+        sessions and transcripts), fails with `conflict` if the history has changed since.
 
-    def rewind(self, session_id: str, turn: int, *, revision: int | None = None) -> Json:
-        """Remove this turn and all later turns from the visible history. Returns the changed session."""
-        body = _given(turn=turn, revision=revision)
-        return self._json("POST", _session(session_id, "rewind"), body=body, repeatable=False)
+        With `files="restore"`, the files go back to before the message's turn in the same step; `outside` is as in
+        `restore`."""
+        path = session_path(session_id, "messages", message_id)
+        body = given(text=text, revision=revision) | _files(files, outside)
+        return self._json("PATCH", path, body=body, repeatable=False, timeout_s=_patience(files))
+
+    def rewind(
+        self,
+        session_id: str,
+        turn: int,
+        *,
+        revision: int | None = None,
+        files: Files = "keep",
+        outside: Outside | None = None,
+    ) -> Json:
+        """Remove this turn and all later turns from the visible history. Returns the changed session. `files` and
+        `outside` are as in `edit_message`."""
+        body = given(turn=turn, revision=revision) | _files(files, outside)
+        path = session_path(session_id, "rewind")
+        return self._json("POST", path, body=body, repeatable=False, timeout_s=_patience(files))
 
     def retry(
         self,
@@ -238,23 +270,27 @@ class Client(Transport):
         message_id: str | None = None,
         revision: int | None = None,
         when_full: WhenFull = "wait",
+        files: Files = "keep",
+        outside: Outside | None = None,
     ) -> Json:
         """Remove this turn and all later turns, and send its message again. Returns what `send` returns. Idempotent for
-        a given `message_id`. Always restarts the agent's context."""
+        a given `message_id`. Always restarts the agent's context. `files` and `outside` are as in `edit_message`."""
         message_id = message_id or new_message_id()
-        body = _given(turn=turn, text=text, agent=agent, message_id=message_id, revision=revision)
+        body = given(turn=turn, text=text, agent=agent, message_id=message_id, revision=revision)
         body |= {"when_full": when_full} if when_full != "wait" else {}
-        return self._json("POST", _session(session_id, "retry"), body=body, repeatable=True)
+        body |= _files(files, outside)
+        path = session_path(session_id, "retry")
+        return self._json("POST", path, body=body, repeatable=True, timeout_s=_patience(files))
 
     def fork(self, session_id: str, turn: int | None = None, *, agent: str | None = None) -> Json:
         """Start a session with this history, up to and including `turn`."""
-        body = _given(turn=turn, agent=agent)
-        return self._json("POST", _session(session_id, "fork"), body=body, repeatable=False)
+        body = given(turn=turn, agent=agent)
+        return self._json("POST", session_path(session_id, "fork"), body=body, repeatable=False)
 
     def plan(self, session_id: str, *, agent: str | None = None, fresh: bool = False) -> Json:
         """The context that the next turn would get, and why. Changes nothing."""
-        body = _given(agent=agent, fresh=fresh)
-        return self._json("POST", _session(session_id, "plan"), body=body, repeatable=True)
+        body = given(agent=agent, fresh=fresh)
+        return self._json("POST", session_path(session_id, "plan"), body=body, repeatable=True)
 
     def usage(self, /, group_by: str = "day", **filters: str | None) -> Json:
         """Tokens, cost and time of turns: `{group_by, usage, total}`. Filters: since, until, agent, project,
@@ -273,7 +309,7 @@ class Client(Transport):
     ) -> EventStream:
         """The session's events after `position`, live, until the session ends. Without a position, starts with a
         snapshot."""
-        return EventStream(self, _session(session_id, "events"), position, on_lost, on_back)
+        return EventStream(self, session_path(session_id, "events"), position, on_lost, on_back)
 
     def changes(
         self, *, on_lost: Callable[[str], None] | None = None, on_back: Callable[[], None] | None = None
@@ -285,18 +321,18 @@ class Client(Transport):
     def transcript(self, session_id: str, from_turn: int = 1, *, rewound: bool = False) -> Json:
         """The turns in full. With `rewound`, includes rewound turns, which are marked."""
         params = {"from_turn": from_turn, "rewound": "true" if rewound else None}
-        return self._json("GET", _session(session_id, "transcript"), params=params)
+        return self._json("GET", session_path(session_id, "transcript"), params=params)
 
     def transcript_markdown(self, session_id: str) -> str:
         params = {"format": "markdown"}
-        return self._ask("GET", _session(session_id, "transcript"), params=params).content.decode()
+        return self._ask("GET", session_path(session_id, "transcript"), params=params).content.decode()
 
     def log(self, session_id: str) -> Iterator[bytes]:
         """The session's stored events, one JSON line each."""
         position = 0
         while True:
             params = {"offset": position, "limit": LOG_PAGE_EVENTS}
-            page = self._ask("GET", _session(session_id, "log"), params=params).content
+            page = self._ask("GET", session_path(session_id, "log"), params=params).content
             lines = [line for line in page.split(b"\n") if line]
             yield from lines
             if len(lines) < LOG_PAGE_EVENTS:
@@ -317,7 +353,7 @@ class Client(Transport):
 
     def attachment(self, session_id: str, file: str) -> bytes:
         """The content of an attachment."""
-        return self._ask("GET", _session(session_id, "attachments", file)).content
+        return self._ask("GET", session_path(session_id, "attachments", file)).content
 
     # Server, agents and projects -------------------------------------------------------------------------------------
 
@@ -329,8 +365,14 @@ class Client(Transport):
         return self._json("GET", "/api/server")
 
     def directory(self, path: str) -> Json:
-        """What the server knows about a directory: its identity, and the projects that contain it."""
+        """What the server knows about a directory: its identity, the projects that contain it, and the state of its git
+        repository."""
         return self._json("GET", "/api/directory", params={"path": path})
+
+    def directories(self, path: str | None = None, *, limit: int | None = None, recent: bool = True) -> Json:
+        """Directories on the server whose path starts with `path`; with `recent`, also recent ones and projects."""
+        params = {"path": path, "limit": limit, "recent": None if recent else "false"}
+        return self._json("GET", "/api/directories", params=params)
 
     def default_agent(self) -> str:
         return str(self._json("GET", "/api/agents")["default"])
@@ -358,17 +400,17 @@ class Client(Transport):
 
     def project(self, project_id: str) -> Json:
         """One project, by id or name."""
-        return self._json("GET", _project(project_id))
+        return self._json("GET", project_path(project_id))
 
     def add_project(self, /, path: str, **fields: Any) -> Json:
         return self._json("POST", "/api/projects", body={"path": path, **fields}, repeatable=False)
 
     def change_project(self, project_id: str, /, **changes: Any) -> Json:
         """Change a project. Omitted settings stay; None resets a setting. Returns the changed project."""
-        return self._json("PATCH", _project(project_id), body=changes)
+        return self._json("PATCH", project_path(project_id), body=changes)
 
     def remove_project(self, project_id: str) -> None:
-        self._ask("DELETE", _project(project_id), repeatable=False)
+        self._ask("DELETE", project_path(project_id), repeatable=False)
 
     # Scheduled jobs --------------------------------------------------------------------------------------------------
 
@@ -378,7 +420,7 @@ class Client(Transport):
 
     def job(self, job_id: str) -> Json:
         """One job: its settings, its state, the next five due times and its last run."""
-        return self._json("GET", _job(job_id))
+        return self._json("GET", job_path(job_id))
 
     def add_job(self, /, name: str, message: str, **fields: Any) -> Json:
         """Schedule a message. Give `cron` or `every_s`; the other fields are those of `POST /api/jobs`. `time_zone`
@@ -387,26 +429,26 @@ class Client(Transport):
 
     def change_job(self, job_id: str, /, **changes: Any) -> Json:
         """Change a job. Omitted settings stay; None resets a setting. Returns the changed job."""
-        return self._json("PATCH", _job(job_id), body=changes)
+        return self._json("PATCH", job_path(job_id), body=changes)
 
     def remove_job(self, job_id: str) -> None:
         """Remove a job and its history. Its sessions stay."""
-        self._ask("DELETE", _job(job_id), repeatable=False)
+        self._ask("DELETE", job_path(job_id), repeatable=False)
 
     def pause_job(self, job_id: str) -> Json:
-        return self._json("POST", _job(job_id, "pause"), repeatable=True)
+        return self._json("POST", job_path(job_id, "pause"), repeatable=True)
 
     def resume_job(self, job_id: str) -> Json:
-        return self._json("POST", _job(job_id, "resume"), repeatable=True)
+        return self._json("POST", job_path(job_id, "resume"), repeatable=True)
 
     def run_job(self, job_id: str, run_id: str | None = None) -> Json:
         """Run a job now. Returns the run, which has started or is waiting for the previous one. Idempotent for a given
         `run_id`."""
-        return self._json("POST", _job(job_id, "run"), body={"run_id": run_id or new_run_id()}, repeatable=True)
+        return self._json("POST", job_path(job_id, "run"), body={"run_id": run_id or new_run_id()}, repeatable=True)
 
     def job_runs(self, job_id: str, *, limit: int | None = None, cursor: str | None = None) -> Json:
         """One page of a job's runs, newest first: `{runs, next_cursor}`."""
-        return self._json("GET", _job(job_id, "runs"), params={"limit": limit, "cursor": cursor})
+        return self._json("GET", job_path(job_id, "runs"), params={"limit": limit, "cursor": cursor})
 
     def preview_schedule(self, /, **fields: Any) -> Json:
         """Describe a schedule and its next runs: `{schedule, time_zone, next_runs}`. Stores nothing. The fields are
@@ -422,21 +464,21 @@ class Client(Transport):
 
     def drain_node(self, node: str) -> Json:
         """Stop starting new turns on a node, given by id or name. Returns the node."""
-        return self._json("POST", _node(node, "drain"), repeatable=True)
+        return self._json("POST", node_path(node, "drain"), repeatable=True)
 
     def resume_node(self, node: str) -> Json:
         """Resume a draining node."""
-        return self._json("POST", _node(node, "resume"), repeatable=True)
+        return self._json("POST", node_path(node, "resume"), repeatable=True)
 
     def remove_node(self, node: str) -> Json:
         """Remove a node that will not return. `sessions` is the number of sessions that now have no node."""
-        return self._json("DELETE", _node(node), repeatable=False)
+        return self._json("DELETE", node_path(node), repeatable=False)
 
     def move_sessions(self, to: str, session_ids: Sequence[str] = (), *, from_node: str | None = None) -> Json:
         """Move these sessions, or all sessions of `from_node`, to a node: `{to, moved, failed}`. Raises a Problem if
         you give only one session and it can't be moved."""
-        body: Json = {"session_ids": list(session_ids)} | _given(**{"from": from_node})
-        return self._json("POST", _node(to, "move"), body=body, repeatable=True)
+        body: Json = {"session_ids": list(session_ids)} | given(**{"from": from_node})
+        return self._json("POST", node_path(to, "move"), body=body, repeatable=True)
 
     def ready(self) -> Json:
         """Check that the server accepts requests. Raises a Problem with the code `unavailable` if it does not."""
@@ -463,14 +505,6 @@ class Client(Transport):
         return int(self._json("DELETE", "/api/logins", repeatable=False)["ended"])
 
 
-def new_message_id() -> str:
-    return f"m_{int(time.time() * 1000):011x}{secrets.token_hex(5)}"
-
-
-def new_run_id() -> str:
-    return f"r_{int(time.time() * 1000):011x}{secrets.token_hex(5)}"
-
-
 def attached(path: str | os.PathLike[str]) -> Json:
     """An attachment for a message, with the content of this file."""
     file = Path(path)
@@ -478,24 +512,12 @@ def attached(path: str | os.PathLike[str]) -> Json:
     return {"name": file.name, "mime_type": mime_type, "data": base64.b64encode(file.read_bytes()).decode()}
 
 
-def _given(**fields: Any) -> Json:
-    return {key: value for key, value in fields.items() if value is not None}
+def _files(files: Files, outside: Outside | None) -> Json:
+    return given(files=files if files != "keep" else None, outside=outside)
 
 
-def _session(session_id: str, *rest: str) -> str:
-    return "/".join(["/api/sessions", *(quote(part, safe="") for part in (session_id, *rest))])
-
-
-def _project(project_id: str) -> str:
-    return f"/api/projects/{quote(project_id, safe='')}"
-
-
-def _job(job_id: str, *rest: str) -> str:
-    return "/".join(["/api/jobs", *(quote(part, safe="") for part in (job_id, *rest))])
-
-
-def _node(node: str, *rest: str) -> str:
-    return "/".join(["/api/nodes", *(quote(part, safe="") for part in (node, *rest))])
+def _patience(files: Files) -> float | None:
+    return None if files == "keep" else OPERATION_TIMEOUT_S
 
 
 def _queue(answer: Json) -> list[Json]:

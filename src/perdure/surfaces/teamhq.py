@@ -196,6 +196,9 @@ NOT_TOLD = (
     "unrecognised",
     # It has no prompts, queue, options or processes. `pending_prompt` is a notice.
     "prompt_resolved",
+    "turn_changes",
+    "files_requested",
+    "files_changed",
     "message_queued",
     "queued_message_edited",
     "message_unqueued",

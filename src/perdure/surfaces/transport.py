@@ -123,37 +123,55 @@ class Transport:
         return self._closed.wait(delay_s)
 
     def _json(
-        self, method: str, path: str, *, body: Json | None = None, params: Json | None = None, repeatable: bool = True
+        self,
+        method: str,
+        path: str,
+        *,
+        body: Json | None = None,
+        params: Json | None = None,
+        repeatable: bool = True,
+        timeout_s: float | None = None,
     ) -> Json:
-        answer = self._ask(method, path, body=body, params=params, repeatable=repeatable)
+        answer = self._ask(method, path, body=body, params=params, repeatable=repeatable, timeout_s=timeout_s)
         try:
             return msgspec.json.decode(answer.content, type=dict[str, Any]) if answer.content else {}
         except (msgspec.DecodeError, UnicodeDecodeError):
             raise problem_of(answer.status_code, answer.content) from None
 
     def _ask(
-        self, method: str, path: str, *, body: Json | None = None, params: Json | None = None, repeatable: bool = True
+        self,
+        method: str,
+        path: str,
+        *,
+        body: Json | None = None,
+        params: Json | None = None,
+        repeatable: bool = True,
+        timeout_s: float | None = None,
     ) -> "httpx2.Response":
+        """`timeout_s` replaces the time that is allowed for the answer."""
         deadline = time.monotonic() + self.patience_s
         delay_s = RETRY_FIRST_S
         while True:
             try:
-                return self._ask_once(method, path, body, params)
+                return self._ask_once(method, path, body, params, timeout_s)
             except Unreachable as error:
                 never_sent = isinstance(error, NeverSent)
                 if not (repeatable or never_sent) or time.monotonic() + delay_s > deadline or self.pause(delay_s):
                     raise
                 delay_s = min(RETRY_MAX_S, delay_s * 2)
 
-    def _ask_once(self, method: str, path: str, body: Json | None, params: Json | None) -> "httpx2.Response":
+    def _ask_once(
+        self, method: str, path: str, body: Json | None, params: Json | None, timeout_s: float | None
+    ) -> "httpx2.Response":
         import httpx2
 
         http = self._shared()
         given = {key: value for key, value in (params or {}).items() if value is not None}
         content = None if body is None else msgspec.json.encode(body)
         headers = {} if content is None else {"content-type": "application/json"}
+        timeout = httpx2.Timeout(timeout_s or self.answer_timeout_s, connect=CONNECT_TIMEOUT_S)
         try:
-            answer = http.request(method, path, params=given, content=content, headers=headers)
+            answer = http.request(method, path, params=given, content=content, headers=headers, timeout=timeout)
         except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
             self._disconnect()
             raise NeverSent(f"No server responds at {http.base_url}.") from error

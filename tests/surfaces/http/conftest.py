@@ -13,7 +13,7 @@ from tests.surfaces.http.local import LocalNodes, LocalServer, settings
 
 ON_NODES = {
     *("agents", "attachments", "config", "diane", "diane_prompts", "history", "import", "jobs", "joined_ranges"),
-    *("many_sessions", "open_design", "page_endpoints", "parents", "run", "session_pages", "signing_out"),
+    *("changes", "many_sessions", "open_design", "page_endpoints", "parents", "run", "session_pages", "signing_out"),
     *("slash_commands", "snapshot", "teamhq", "teamhq_events", "usage", "watching", "contract"),
 }
 """Modules that also run against two nodes on PostgreSQL; each request may go to either node."""

@@ -16,7 +16,7 @@ from tests.harness import LiveServer
 from tests.surfaces.http.hostile import Attack, Attacker, Place
 
 SEED = 20261116
-ATTACKS = 750
+ATTACKS = 1_000
 """This many with the token, and as many without."""
 ANSWER_S = 20.0
 

@@ -113,9 +113,13 @@ def test_the_documented_bounds_and_values_of_query_parameters_match_the_server(
 
         if schema["type"] == "integer":
             low, high = schema["minimum"], schema["maximum"]
-            assert [status(value) for value in (low - 1, low, high, high + 1)] == [400, 200, 200, 400], (path, name)
+            given = [status(value) for value in (low - 1, low, high, high + 1)]
+            # There may be no such turn, but it is a valid number.
+            assert [found in (200, 404) for found in given] == [False, True, True, False], (path, name, given)
+            assert {given[0], given[-1]} == {400}, (path, name)
         elif "enum" in schema:
-            assert {status(value) for value in schema["enum"]} == {200} and status("nonsense") == 400, (path, name)
+            assert {status(value) for value in schema["enum"]} <= {200, 404}, (path, name)
+            assert status("nonsense") == 400, (path, name)
         elif schema["type"] == "boolean":
             assert [status(value) for value in ("true", "false", "perhaps")] == [200, 200, 400], (path, name)
 

@@ -8,8 +8,9 @@ import pytest
 
 from perdure.runtime.data.filesystem import directory_identity
 from perdure.surfaces.http import page_files
+from perdure.surfaces.http.directories import Directory
 from perdure.surfaces.http.logins import Logins
-from perdure.surfaces.http.server import Directory, Vitals
+from perdure.surfaces.http.server import Vitals
 from tests.harness import eventually
 from tests.signing import signed_in
 from tests.surfaces.http.local import LocalServer

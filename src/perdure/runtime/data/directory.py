@@ -3,7 +3,7 @@
 perdure.db     the store              lock         held while a server runs
 token          the API token          install      this installation's id
 server.json    the server's address   launches/    one folder per running agent
-boot.json      the epoch              rehearsal/, workspaces/
+boot.json      the epoch              rehearsal/, workspaces/, snapshots/
 """
 
 import fcntl
@@ -34,7 +34,7 @@ from perdure.runtime.data.tokens import TokenError, check_token
 logger = logging.getLogger(__name__)
 
 FILES = ("perdure.db", "perdure.db-wal", "perdure.db-shm", "lock", "token", "install", "boot.json", "server.json")
-FOLDERS = ("launches", "quarantine", "attachments", "workspaces", "rehearsal")
+FOLDERS = ("launches", "quarantine", "attachments", "workspaces", "rehearsal", "snapshots")
 MAX_EPOCH = 999_999_999
 """The epoch is part of positions, which clients send back, so its length is limited."""
 _INSTALL = re.compile(r"[0-9a-f]{8}( [0-9]+( [0-9a-f]{8})?)?")

@@ -58,6 +58,9 @@ NOT_IN_FEED = (
     "system",
     "unrecognised",
     # Details of a turn and its process, which lists of sessions don't show.
+    "turn_changes",
+    "files_requested",
+    "files_changed",
     "abort_requested",
     "config",
     "agent_launched",

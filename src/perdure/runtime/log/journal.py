@@ -180,7 +180,7 @@ class Journal:
         make: Callable[[st.Session], Decision],
         *,
         progress: LaunchProgress | None = None,
-        receipt: Callable[[Decision], Receipt] | None = None,
+        receipt: Callable[[Decision], Receipt | None] | None = None,
         by_owner: bool = False,
     ) -> tuple[Decision, Kept]:
         """Decide on the current state, commit, then publish. Returns the decision and the store's answer.

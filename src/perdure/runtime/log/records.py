@@ -12,7 +12,7 @@ import msgspec
 
 from perdure.core import events as ev
 from perdure.core.decision import Decision
-from perdure.core.slots import takes_slot
+from perdure.core.slots import slot_project, takes_slot
 from perdure.core.state import Session, Turn
 from perdure.core.turn_record import RecordedView, records_of
 from perdure.core.view import TextPart, TurnView, older_than, public_session, public_turn
@@ -129,7 +129,7 @@ def listed(decision: Decision, view: TurnView, due_at: str | None) -> Listed:
         last_active_at=state.last_active_at,
         public=_json.encode(shown),
         due_at=due_at,
-        takes_slot=takes_slot(state, count_idle=False),
+        takes_slot=takes_slot(state, count_idle=False) and slot_project(state) is not None,
     )
 
 

@@ -26,7 +26,7 @@ class Commands:
         journal: Journal,
         command: cmd.Command,
         *,
-        receipt: Callable[[Decision], Receipt] | None = None,
+        receipt: Callable[[Decision], Receipt | None] | None = None,
         waits_for: WaitsFor | None = None,
         by_owner: bool = False,
     ) -> tuple[Decision, Kept]:

@@ -54,6 +54,8 @@ class Facts:
             agents.add(state.accepted.agent or state.agent)
         if isinstance(command, SENDS):
             agents.add(getattr(command, "agent", None) or state.agent)
+        if isinstance(command, cmd.FinishFiles) and state.file_operation is not None and state.file_operation.then:
+            agents.add(state.file_operation.then.get("agent") or state.agent)
         if waits_for is None and not isinstance(command, cmd.BeginTurn):
             # The next message in the session waits for the same thing as the current one.
             waits_for = state.waits_for

@@ -22,7 +22,7 @@ from perdure.config import Limits
 from perdure.core import commands as cmd
 from perdure.core.decision import Decision
 from perdure.core.errors import NotOwner, Refused, StoreError
-from perdure.core.slots import Taker, can_be_suspended, no_slot, takes_slot, waits_for_slot
+from perdure.core.slots import Taker, can_be_suspended, no_slot, slot_project, takes_slot, waits_for_slot
 from perdure.core.state import Session, WaitsFor
 from perdure.runtime.log.journal import DECISIVE, Journal
 from perdure.runtime.log.log import Log
@@ -51,6 +51,11 @@ WhenFull = Literal["wait", "refuse"]
 
 async def _nothing(_: Journal) -> None:
     pass
+
+
+def _can_have_worktree(state: Session) -> bool:
+    """Whether the session's worktree can be created here: it was removed when the session was archived."""
+    return state.worktree is not None and os.path.isdir(state.worktree["repository"])
 
 
 class _Reservation:
@@ -150,9 +155,9 @@ class Placement:
             return await self._commands.record(journal, command, receipt=receipt)
         if not journal.is_ours and not self._log.may_claim(journal.owner, state):
             # Another node begins the turn when it has a slot.
-            await self._check_project(state.project, state.id, when_full)
+            await self._check_project(slot_project(state), state.id, when_full)
             return await self._commands.record(journal, command, receipt=receipt)
-        async with self.slot(state.id, state.project, state.workdir, when_full=when_full) as waits_for:
+        async with self.slot(state.id, slot_project(state), state.workdir, when_full=when_full) as waits_for:
             return await self._commands.record(journal, command, receipt=receipt, waits_for=waits_for)
 
     async def go_on(self, journal: Journal, command: cmd.EndWait) -> None:
@@ -272,7 +277,7 @@ class Placement:
         assert state.accepted is not None
         try:
             await self._facts.agents.ready(state.accepted.agent or state.agent)
-            async with self.slot(session_id, state.project, state.workdir) as waits_for:
+            async with self.slot(session_id, slot_project(state), state.workdir) as waits_for:
                 await self._commands.record(journal, cmd.BeginTurn(), waits_for=waits_for, by_owner=True)
             missing = self._waiting.get(session_id)
             if missing is not None and missing.project is None and await self._release(journal):
@@ -318,7 +323,7 @@ class Placement:
         return (
             wanted <= set(self._facts.settings.labels)
             and self._facts.agents.has(agent or state.agent)
-            and (state.created_at == "" or os.path.isdir(state.workdir))
+            and (state.created_at == "" or os.path.isdir(state.workdir) or _can_have_worktree(state))
         )
 
     def _full_for(self, journal: Journal) -> _Place | None:
@@ -488,7 +493,7 @@ class Placement:
                 if len(found) >= place.limit:
                     return no_slot(place.limit, place.project, found, count_idle=False)
                 continue
-            states = [state for state in self._runners.states() if place.project in (None, state.project)]
+            states = [state for state in self._runners.states() if place.project in (None, slot_project(state))]
             named = [Taker(state.id, state.title) for state in states if takes_slot(state, count_idle=False)]
             if len(named) >= place.limit:
                 return no_slot(place.limit, place.project, named, count_idle=False)
@@ -499,15 +504,16 @@ class Placement:
         turn whose prompt was answered now occupies it. Where idle sessions count, a session has a slot until it
         ends."""
         others = [one for one in self._runners.states() if one.id != state.id]
-        for place in self._places(state.project):
-            taken = sum(takes_slot(one, count_idle=False) for one in others if place.project in (None, one.project))
+        for place in self._places(slot_project(state)):
+            beside = [one for one in others if place.project in (None, slot_project(one))]
+            taken = sum(takes_slot(one, count_idle=False) for one in beside)
             if not place.count_idle and taken >= place.limit:
                 return waits_for_slot(place.limit, place.project, count_idle=False)
         return None
 
     def _is_full(self, place: _Place) -> bool:
         """Whether this place certainly has no free slot."""
-        states = [state for state in self._runners.states() if place.project in (None, state.project)]
+        states = [state for state in self._runners.states() if place.project in (None, slot_project(state))]
         return sum(takes_slot(state, count_idle=False) for state in states) >= place.limit
 
     async def _suspend_idle(self, place: _Place, mine: _Reservation, replaced: Collection[str]) -> None:
@@ -519,7 +525,7 @@ class Placement:
             for runner in self._runners
             if runner.journal.state.id != mine.session_id
             and runner.journal.state.id not in replaced
-            and place.project in (None, runner.journal.state.project)
+            and place.project in (None, slot_project(runner.journal.state))
             and not runner.journal.state.prompts
             and not mine.shares(runner)
         ]
@@ -574,7 +580,7 @@ class Placement:
             journal
             for journal in journals
             if journal.state.id != mine.session_id
-            and place.project in (None, journal.state.project)
+            and place.project in (None, slot_project(journal.state))
             and takes_slot(journal.state, count_idle=place.count_idle)
         ]
 

@@ -10,7 +10,7 @@ the next server does nothing twice.
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -61,11 +61,12 @@ class Runner:
         *,
         dropped: Callable[["Runner"], None],
         fenced: Callable[[], None],
+        before_turn: Callable[[Journal], Awaitable[None]],
         prewarm: bool = False,
     ) -> None:
         self.journal, self.log = journal, journal.log
         self.facts, self.launcher = facts, launcher
-        self._dropped, self.fenced = dropped, fenced
+        self._dropped, self.fenced, self._before_turn = dropped, fenced, before_turn
         self.link: AgentLink | None = None
         self.heard_s = 0.0  # the agent's last activity, by the steady clock
         self._wakeup, self._prewarm = asyncio.Event(), prewarm
@@ -298,6 +299,9 @@ class Runner:
         if seq is None or event is None:
             link.performed_seq = self.journal.decided_seq
             return
+        if isinstance(event, ev.TurnStart) and not await self._is_prepared():
+            link.performed_seq = seq
+            return
         orders = await self._orders.of(event)
         self._leftovers.follow(event, self.journal.state, link)
         if isinstance(event, ev.AbortRequested):
@@ -428,17 +432,32 @@ class Runner:
 
     # Starting and ending a process ---------------------------------------------------------------------------------
 
+    async def _is_prepared(self) -> bool:
+        """Prepare the directory for the turn. If that isn't possible, the turn fails."""
+        try:
+            await self._before_turn(self.journal)
+        except Refused as refusal:
+            self._prewarm = False
+            await self.give_up(refusal.code, refusal.detail)
+            return False
+        return True
+
     async def _launch(self) -> None:
         """Start the agent for the running turn; or, without a turn, ahead of it."""
         await self.launcher.retiring.wait(self.journal.state.id)
         if self.journal.state.phase not in ("working", "idle"):
             self._prewarm = False
             return
+        # Before the next question: two sessions that take their snapshots at the same time could both be answered no.
+        if not await self._is_prepared():
+            return
         if (shared := not_ready_yet(self.facts, self.launcher, self.journal)) is not None:
             # Changes to this session interrupt the wait.
             await shared.settled_or(self._wakeup)
             return
         self._prewarm, start = False, None
+        if self.journal.state.phase not in ("working", "idle"):
+            return
         try:
             start = await plan_start(self.facts, self.launcher, self.journal, self._orders)
         except Refused as refusal:

@@ -7,7 +7,7 @@ is woken when a session changes, and starts a runner if this node owns the sessi
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 
 from perdure.core.errors import NotOwner, Refused, StoreError
 from perdure.core.slots import can_be_suspended
@@ -22,6 +22,10 @@ from perdure.runtime.running.orders import Orders
 from perdure.runtime.running.runner import Runner
 
 logger = logging.getLogger(__name__)
+
+
+async def _nothing(_: Journal) -> None:
+    pass
 
 
 class Runners:
@@ -42,6 +46,8 @@ class Runners:
         self._disk = disk
         self._orders = orders
         self._alive: dict[str, Runner] = {}
+        self.before_turn: Callable[[Journal], Awaitable[None]] = _nothing
+        """Awaited before an agent receives a turn's message."""
         self.is_stopping = False
         self.is_recovering = False
         """Whether launches of an earlier server are being recovered. No turn gets a new process until that is done."""
@@ -74,6 +80,7 @@ class Runners:
             self._orders(journal),
             dropped=self.drop,
             fenced=self._fenced,
+            before_turn=self.before_turn,
             prewarm=prewarm,
         )
         return runner

@@ -15,6 +15,7 @@ import logging
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -69,6 +70,8 @@ class Note(Struct, frozen=True):
     """Launches that it shared, and that other sessions still use."""
     nodes: list[str] = []
     """Nodes that may have files of it."""
+    worktree: dict[str, Any] | None = None
+    """Its own git worktree."""
 
 
 class Eraser:
@@ -110,6 +113,9 @@ class Eraser:
             except StoreDamaged as error:
                 # A retry can't succeed before a repair. Continue with the other sessions.
                 self._log.quarantine.add("session", session_id, session_id, f"it can't be erased: {error}")
+            except OSError as error:
+                # A file that can't be deleted, now and probably later: it must not stop the server or other erases.
+                logger.warning("could not erase all files of session %s; the next start retries: %s", session_id, error)
 
     async def read_tombstones(self) -> None:
         """Delete the files of sessions that other nodes have erased."""
@@ -124,8 +130,12 @@ class Eraser:
             await self._end_launches(note)
             await self._end_shared(note)
             self._log.learn_erased(session_id)
-            await self._workspaces.erase(session_id, note.workdir)
-            await asyncio.to_thread(self._remove_files, session_id, note)
+            try:
+                await self._workspaces.erase(session_id, note.workdir, note.worktree)
+                await asyncio.to_thread(self._remove_files, session_id, note)
+            except OSError as error:
+                logger.warning("could not erase all files of session %s; the next start retries: %s", session_id, error)
+                continue
             await self._store.put_document(kind, session_id, None)
 
     async def _note_tombstones(self) -> None:
@@ -178,11 +188,12 @@ class Eraser:
                 retry_after_s=RETRY_AFTER_S,
             )
 
-    async def erase(self, session_id: str, workdir: str) -> None:
+    async def erase(self, session_id: str, workdir: str, worktree: dict[str, Any] | None = None) -> None:
         """Erase a session whose process is gone. Once recorded, the erase completes now or after the next start."""
         await self._wait_for_owner(session_id)
         launches = await self._launches(session_id)
-        note = Note(workdir, await self._store.natives(session_id), *launches, await self._nodes(session_id))
+        nodes = await self._nodes(session_id)
+        note = Note(workdir, await self._store.natives(session_id), *launches, nodes, worktree)
         await self._store.put_document(ERASING, session_id, msgspec.json.encode(note))
         try:
             await self._carry_out(session_id, note)
@@ -204,7 +215,7 @@ class Eraser:
             await self._store.erase(session_id, self._log.generation)
             self._log.forget(session_id)
             await self._put_tombstones(session_id, note)
-            await self._workspaces.erase(session_id, note.workdir)
+            await self._workspaces.erase(session_id, note.workdir, note.worktree)
             removed = await asyncio.to_thread(self._remove_files, session_id, note)
             self._log.quarantine.forget(session_id)
             self._log.quarantine.forget_launches(removed)

@@ -41,6 +41,12 @@ class _Row(msgspec.Struct):
 _row = msgspec.json.Decoder(_Row)
 
 
+class Restoring(msgspec.Struct, frozen=True):
+    """Restore the files to before the turn, too. `outside`: what to do with files that somebody else changed since."""
+
+    outside: str | None = None
+
+
 class HistoryVerbs:
     def __init__(self, sessions: "Sessions") -> None:
         self._sessions = sessions
@@ -48,22 +54,37 @@ class HistoryVerbs:
 
     # Changing ------------------------------------------------------------------------------------------------------
 
-    async def edit(self, session_id: str, message_id: str, text: str, revision: int | None = None) -> dict[str, Any]:
+    async def edit(
+        self,
+        session_id: str,
+        message_id: str,
+        text: str,
+        revision: int | None = None,
+        restoring: Restoring | None = None,
+    ) -> dict[str, Any]:
         """Replace the text of a message in the visible history."""
         self._sessions.check_size(Outgoing(text=text))
         journal = await self._log.open(session_id)
         turn = next((row.turn for row in await self._rows(journal) if row.message_id == message_id), None)
         if turn is None:
             raise Refused("not_found", f"There is no message {message_id} in the visible history.")
-        await self._sessions.do(
-            session_id, cmd.EditMessage(turn=turn, message_id=message_id, text=text, revision=revision)
-        )
-        return await self._sessions.get(session_id)
+        change = cmd.EditMessage(turn=turn, message_id=message_id, text=text, revision=revision)
+        return await self._change(session_id, change, restoring)
 
-    async def rewind(self, session_id: str, turn: int, revision: int | None = None) -> dict[str, Any]:
+    async def rewind(
+        self, session_id: str, turn: int, revision: int | None = None, restoring: Restoring | None = None
+    ) -> dict[str, Any]:
         """Drop this turn and all after it from the visible history."""
-        await self._sessions.do(session_id, cmd.Rewind(turn=turn, revision=revision))
-        return await self._sessions.get(session_id)
+        return await self._change(session_id, cmd.Rewind(turn=turn, revision=revision), restoring)
+
+    async def _change(
+        self, session_id: str, change: cmd.EditMessage | cmd.Rewind, restoring: Restoring | None
+    ) -> dict[str, Any]:
+        if restoring is None:
+            await self._sessions.do(session_id, change)
+            return await self._sessions.get(session_id)
+        done = await self._sessions.changes.restore_and(session_id, change, restoring.outside)
+        return {**await self._sessions.get(session_id), "operation": done}
 
     async def retry(
         self,
@@ -75,6 +96,7 @@ class HistoryVerbs:
         message_id: str | None = None,
         revision: int | None = None,
         when_full: WhenFull = "wait",
+        restoring: Restoring | None = None,
     ) -> dict[str, Any]:
         """Rewind this turn and all after it, and send its message again, or a different one."""
         if text is not None:
@@ -102,7 +124,28 @@ class HistoryVerbs:
             attachments=tuple(said["attachments"]),
             when_full=when_full,
         )
+        if restoring is not None:
+            return await self._retry_restored(session_id, turn, message, revision, restoring)
         return await self._sessions.send(session_id, message, retry=cmd.Rewind(turn=turn, revision=revision))
+
+    async def _retry_restored(
+        self, session_id: str, turn: int, message: Outgoing, revision: int | None, restoring: Restoring
+    ) -> dict[str, Any]:
+        """Restore the files to before the turn, and send its message again in the same step."""
+        message_id = message.message_id or self._sessions.new_message_id()
+        change = cmd.RetryTurn(
+            turn=turn,
+            revision=revision,
+            message_id=message_id,
+            text=message.text,
+            agent=message.agent,
+            attachments=message.attachments,
+        )
+        done = await self._sessions.changes.restore_and(session_id, change, restoring.outside)
+        sent = await self._sessions.replayed(session_id, message_id, message.text)
+        if sent is None:
+            raise Refused("conflict", "The files were restored, but the message was not sent. Send it again.")
+        return {**sent, "operation": done}
 
     async def fork(self, session_id: str, turn: int | None = None, agent: str | None = None) -> dict[str, Any]:
         """Create a session with this one's history, up to and including `turn`. Native sessions are not copied."""
@@ -150,6 +193,7 @@ class HistoryVerbs:
         except BaseException:
             attachments.erase(command.session_id)
             raise
+        await self._sessions.changes.copy(session_id, command.session_id, wanted)
         return await self._sessions.get(made.state.id)
 
     async def _rows(self, journal: Journal) -> list[_Row]:

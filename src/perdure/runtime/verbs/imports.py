@@ -117,7 +117,7 @@ class Imports:
             if not isinstance(error, StoreError) or isinstance(error, NOTHING_KEPT):
                 await sessions.attachments.withdraw(given.id, tuple(kept))
                 if made:
-                    sessions.workspaces.take_back(given.id, error)
+                    await sessions.workspaces.take_back(given.id, error)
             if isinstance(error, StoreFull):
                 what = "The disk is full. Free some space and try again; nothing was saved."
                 raise Refused("unavailable", what) from error

@@ -25,6 +25,7 @@ from perdure.core.session import create, decide
 from perdure.core.slots import SLOTS_FULL
 from perdure.core.view import PAGE_TURNS, before_cursor, public_prompt, public_queue, public_session
 from perdure.runtime.data.filesystem import WORKSPACES
+from perdure.runtime.git.snapshot import Snapshots
 from perdure.runtime.keeping import processes
 from perdure.runtime.log.journal import Journal
 from perdure.runtime.log.log import Log
@@ -41,7 +42,10 @@ from perdure.runtime.running.placement import Placement, WhenFull
 from perdure.runtime.running.runners import Runners
 from perdure.runtime.verbs import listing, spending
 from perdure.runtime.verbs.attachments import Attachments
+from perdure.runtime.verbs.changes import Changes
+from perdure.runtime.verbs.comments import Comments
 from perdure.runtime.verbs.configuring import Configuring
+from perdure.runtime.verbs.directories import Directories
 from perdure.runtime.verbs.eraser import Eraser
 from perdure.runtime.verbs.filters import checked
 from perdure.runtime.verbs.history_verbs import HistoryVerbs
@@ -89,6 +93,8 @@ class NewSession(msgspec.Struct, frozen=True, kw_only=True):
     single_shot: bool = False
     warm: bool = False
     """Start its agent immediately, unless the agent uses one process per turn."""
+    workspace: Literal["directory", "worktree"] | None = None
+    """Whether it gets a git worktree of its own; None: as the project says."""
 
 
 class Sessions:
@@ -103,6 +109,8 @@ class Sessions:
         clocks: Clocks,
         disk: Disk,
         attachments: Attachments,
+        changes: Changes,
+        snapshots: Snapshots,
         data: Path,
     ) -> None:
         self._since = log.now()
@@ -122,14 +130,20 @@ class Sessions:
         self._clocks = clocks
         self._disk = disk
         root = Path(facts.settings.workspaces) if facts.settings.workspaces is not None else data / WORKSPACES
-        self.workspaces = Workspaces(root, data, log.store, self.projects)
+        self.workspaces = Workspaces(root, data, log.store, self.projects, snapshots)
         """The directories of sessions that were created without one."""
+        self.directories = Directories(data, root, log.store, self.projects)
+        """Directories to choose from, and their git repositories."""
         self.eraser = Eraser(log, runners, launcher, attachments, self.workspaces, data)
         self.history = HistoryVerbs(self)
         """Verbs that read or change the history: edit, rewind, retry, fork, transcript."""
         self.imports = Imports(self)
         """Verbs that import sessions."""
         self.configuring = Configuring(self)
+        self.changes = changes
+        """Verbs for changes to files: read, restore, discard, commit, merge."""
+        self.comments = Comments(self, changes)
+        """Verbs that send comments on changed lines."""
 
     # Creating and finding ----------------------------------------------------------------------------------------
 
@@ -152,7 +166,12 @@ class Sessions:
         if message is not None and message.agent is not None and message.agent != agent:
             await self.agents.ready(message.agent)
         session_id = session_id or new_id("s")
-        workdir = self.workspaces.path(given, session_id)
+        own = None
+        if self._wants_worktree(new, project):
+            if await self.exists(session_id):
+                raise Refused("conflict", f"There is already a session {session_id}.")
+            own = await self.workspaces.make_worktree(given, session_id, new.title or (message.text if message else ""))
+        workdir = own.workdir if own is not None else self.workspaces.path(given, session_id)
         command = cmd.CreateSession(
             session_id=session_id,
             project=project,
@@ -166,12 +185,13 @@ class Sessions:
             parent=new.parent,
             permissions=new.permissions,
             single_shot=new.single_shot,
+            worktree=msgspec.to_builtins(own),
         )
-        made = False
+        made, slots_of = own is not None, project if own is None else None
         try:
             turn, when_full = message is not None, message.when_full if message is not None else "refuse"
-            async with self._placement.slot(session_id, project, workdir, turn=turn, when_full=when_full) as waits_for:
-                made = given is None and self.workspaces.make(session_id)
+            async with self._placement.slot(session_id, slots_of, workdir, turn=turn, when_full=when_full) as waits_for:
+                made = made or (given is None and self.workspaces.make(session_id))
                 journal, answer = await self.log.shielded(self._begin(command, message, waits_for))
                 if message is None and waits_for is None:
                     self.runners.prewarm(journal, asked=new.warm)
@@ -179,10 +199,14 @@ class Sessions:
         except (Refused, StoreError) as error:
             # Keep the workspace if it is not known whether the session was stored.
             if made and isinstance(error, (Refused, *NOTHING_KEPT)):
-                self.workspaces.take_back(session_id, error)
+                await self.workspaces.take_back(session_id, error, own)
             if isinstance(error, StoreFull):
                 raise Refused("unavailable", DISK_IS_FULL) from error
             raise
+
+    def _wants_worktree(self, new: NewSession, project: str | None) -> bool:
+        settings = self.projects.settings_of(project)
+        return (new.workspace or (settings.workspace if settings is not None else "directory")) == "worktree"
 
     async def _begin(
         self, command: cmd.CreateSession, message: Outgoing | None, waits_for: st.WaitsFor | None
@@ -339,6 +363,10 @@ class Sessions:
         return new_id("s")
 
     @staticmethod
+    def new_message_id() -> str:
+        return new_id("m")
+
+    @staticmethod
     def _replay(earlier: Receipt, message: Outgoing) -> dict[str, Any]:
         if earlier.digest != message.digest:
             raise Refused(
@@ -405,9 +433,11 @@ class Sessions:
         await self._end(session_id, cmd.EndSession("completed", "purged"))
         journal = await self.log.open(session_id)
         await self.runners.wait_gone(session_id)
+        await self.changes.settle(session_id)
         for follower in list(journal.followers):
             follower.wake()
-        await self.log.shielded(self.eraser.erase(session_id, journal.state.workdir))
+        state = journal.state
+        await self.log.shielded(self.eraser.erase(session_id, state.workdir, state.worktree))
 
     # Prompts and settings --------------------------------------------------------------------------------------------
 
@@ -442,6 +472,8 @@ class Sessions:
 
     async def do(self, session_id: str, command: cmd.Command) -> Journal:
         journal = await self.log.open(session_id)
+        if isinstance(command, cmd.UpdateSession) and command.archived:
+            await self.changes.before_clean_up(journal)
         await self._record(journal, command)
         return journal
 

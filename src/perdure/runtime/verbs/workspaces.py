@@ -8,24 +8,38 @@ import asyncio
 import contextlib
 import logging
 import os
+import re
 import shutil
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from perdure.core.errors import Conflict, Refused
-from perdure.runtime.data.filesystem import PRIVATE, directory_identity, is_private, is_within
+from perdure.runtime.data.filesystem import PRIVATE, is_private, is_within
 from perdure.runtime.data.projects import Projects
+from perdure.runtime.git.command import GitError
+from perdure.runtime.git.repository import find
+from perdure.runtime.git.snapshot import Snapshots
+from perdure.runtime.git.worktree import Worktree, create, removable, remove
+from perdure.runtime.review.recorder import ref_name
 from perdure.stores.base import Query, Store
 
 logger = logging.getLogger(__name__)
 
+BRANCH_WORDS = 5
+BRANCH_CHARS = 40
+
 
 class Workspaces:
-    def __init__(self, root: Path, data: Path, store: Store, projects: Projects) -> None:
+    def __init__(self, root: Path, data: Path, store: Store, projects: Projects, snapshots: Snapshots) -> None:
         self._root = root
+        self._snapshots = snapshots
         self._data = data
         self._store = store
         self._projects = projects
+        self._worktrees: dict[str, tuple[str, asyncio.Task[Worktree]]] = {}
+        """By session: the directory and the creation of its worktree. A repeated request gets the same worktree."""
 
     def of(self, session_id: str) -> Path:
         return self._root / session_id
@@ -53,20 +67,6 @@ class Workspaces:
             raise Refused("invalid", wrong, fields=["workdir"])
         return given
 
-    def describe(self, path: str) -> dict[str, Any]:
-        """A directory as this server sees it, so that a client can tell whether it sees the same one."""
-        if "\x00" in path or not os.path.isabs(path):
-            raise Refused("invalid", "path must be absolute.", fields=["path"])
-        identity = directory_identity(path)
-        if identity is None:
-            raise Refused("not_found", f"There is no directory {path!r} on the server.")
-        return {
-            "path": os.path.realpath(path),
-            "identity": identity,
-            "private": is_private(path, self._data),
-            "projects": self._projects.around(path),
-        }
-
     def make(self, session_id: str) -> bool:
         """Create the session's workspace. Returns False if it already exists."""
         folder = self._root / session_id
@@ -81,18 +81,59 @@ class Workspaces:
             ) from error
         return True
 
-    def take_back(self, session_id: str, error: Exception) -> None:
+    async def make_worktree(self, given: str | None, session_id: str, about: str) -> Worktree:
+        """Create a git worktree for a session, from the repository of a directory. `about` names its branch."""
+        if given is None:
+            what = "A worktree needs a project, or a workdir in a git repository."
+            raise Refused("invalid", what, fields=["workspace"])
+        source, folder = self.path(given, session_id), self._root / session_id
+        name = "-".join(re.findall(r"[a-z0-9]+", about.lower())[:BRANCH_WORDS]) or session_id[-8:]
+        try:
+            self._root.mkdir(parents=True, mode=0o700, exist_ok=True)
+            known, task = self._worktrees.get(session_id, (None, None))
+            if task is None or known != source:
+                work = asyncio.to_thread(create, source, str(folder), f"perdure/{name[:BRANCH_CHARS]}")
+                task = asyncio.create_task(work, name=f"worktree of {session_id}")
+                self._worktrees[session_id] = source, task
+                task.add_done_callback(lambda ended: self._created(session_id, ended))
+            # A request that is given up must not leave a part of a worktree.
+            return await asyncio.shield(task)
+        except GitError as error:
+            raise Refused("invalid", f"No worktree for this session: {error.message}", fields=["workspace"]) from error
+        except OSError as error:
+            raise Refused("unavailable", f"Can't create the worktree {str(folder)!r}: {error.strerror}.") from error
+
+    def _created(self, session_id: str, task: "asyncio.Task[Worktree]") -> None:
+        if task.cancelled() or task.exception() is not None:
+            self._worktrees.pop(session_id, None)
+
+    async def take_back(self, session_id: str, error: Exception, own: Worktree | None = None) -> None:
         """Delete the new workspace of a session that could not be created. After a conflict it stays, because another
         request has created the session and uses the workspace."""
         if isinstance(error, Conflict) or (isinstance(error, Refused) and error.code == "conflict"):
             return
+        if own is not None:
+            self._worktrees.pop(session_id, None)
+            try:
+                await asyncio.to_thread(remove, own)
+            except GitError as failure:
+                logger.warning("could not remove the worktree of a session that was not created: %s", failure.message)
+            return
         with contextlib.suppress(OSError):
             (self._root / session_id).rmdir()
 
-    async def erase(self, session_id: str, workdir: str) -> None:
-        """Delete a session's workspace with all its contents, unless a project or another session uses it too."""
+    async def erase(self, session_id: str, workdir: str, worktree: dict[str, Any] | None = None) -> None:
+        """Delete a session's workspace with all its contents, unless a project or another session uses it too. A
+        worktree is deleted only if all its work is in another branch. Snapshots in the repository are deleted too."""
+        self._worktrees.pop(session_id, None)
+        for place in (workdir, worktree["repository"] if worktree is not None else workdir):
+            await asyncio.to_thread(self._forget_snapshots, session_id, place)
+        if worktree is not None:
+            await self._erase_worktree(session_id, worktree, workdir)
+            return
         folder = self._root / session_id
-        if workdir != str(folder) or await self._is_used(workdir):
+        # A worktree of a session that can't be read may hold work that is nowhere else.
+        if workdir != str(folder) or await self.is_used(workdir) or await asyncio.to_thread((folder / ".git").is_file):
             return
         try:
             await asyncio.to_thread(shutil.rmtree, folder)
@@ -101,11 +142,36 @@ class Workspaces:
         except OSError as error:
             logger.warning("could not delete the workspace of an erased session: %s", error)
 
-    async def _is_used(self, workdir: str) -> bool:
+    def _forget_snapshots(self, session_id: str, workdir: str) -> None:
+        with contextlib.suppress(GitError):
+            if (repository := find(workdir)) is not None:
+                self._snapshots.forget(repository, ref_name(session_id))
+
+    async def _erase_worktree(self, session_id: str, worktree: dict[str, Any], workdir: str) -> None:
+        try:
+            own = msgspec.convert(worktree, Worktree)
+            if await self.is_used(workdir):
+                return
+            if (reason := await asyncio.to_thread(removable, own)) is not None:
+                logger.warning("kept the worktree %s of erased session %s: %s", own.path, session_id, reason)
+                return
+            await asyncio.to_thread(remove, own)
+        except (GitError, OSError, msgspec.ValidationError) as error:
+            logger.warning("could not remove the worktree of erased session %s: %s", session_id, error)
+
+    async def is_used(self, workdir: str) -> bool:
         if self._is_a_project(workdir):
             return True
         for name in _names(workdir):
             if (await self._store.list_sessions(Query(workdir=name, limit=1))).found:
+                return True
+        return False
+
+    async def is_used_by_others(self, session_id: str, workdir: str) -> bool:
+        """Whether another session that has not ended works in the directory."""
+        for name in _names(workdir):
+            found = (await self._store.list_sessions(Query(workdir=name, status="running", limit=2))).found
+            if any(one.session_id != session_id for one in found):
                 return True
         return False
 

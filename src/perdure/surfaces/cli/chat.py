@@ -14,8 +14,18 @@ import click
 from perdure.surfaces.cli.background import ServerWatch, ensure_server
 from perdure.surfaces.cli.chat_commands import unescaped
 from perdure.surfaces.cli.config_options import current
+from perdure.surfaces.cli.directories import repository_in_words
 from perdure.surfaces.cli.messages import SEND_PATIENCE_S, follow_turn
-from perdure.surfaces.cli.places import Place, Wish, check_current, choose, home_shortened, placing, sees_here
+from perdure.surfaces.cli.places import (
+    Place,
+    Wish,
+    check_current,
+    choose,
+    home_shortened,
+    placing,
+    sees_here,
+    workspace_option,
+)
 from perdure.surfaces.cli.reach import Failure, Reach, find_session, reaching, sentence_of
 from perdure.surfaces.cli.terms import as_typed
 from perdure.surfaces.client import Client, Problem
@@ -54,6 +64,7 @@ class Beginning(NamedTuple):
 @click.argument("session", required=False)
 @click.option("--agent", help="Agent to talk to.")
 @placing
+@workspace_option
 @click.option("--model", help="For a new session: model to use.")
 @click.option("--mode", help="For a new session: mode to use.")
 @click.option("-c", "--continue", "continues", is_flag=True, help="Continue the last session, like SESSION `last`.")
@@ -70,6 +81,7 @@ def chat_command(
     session: str | None,
     agent: str | None,
     wish: Wish,
+    workspace: str | None,
     model: str | None,
     mode: str | None,
     continues: bool,
@@ -86,9 +98,10 @@ def chat_command(
         raise click.UsageError("Give SESSION or --continue, not both.")
     session = "last" if continues else session
     config = {name: value for name, value in (("model", model), ("mode", mode)) if value is not None}
-    if session is not None and (wish.is_given or config):
+    if session is not None and (wish.is_given or config or workspace):
         raise click.UsageError(
-            "--workdir, --project, --scratch, --model and --mode are only for a new session. Leave them or SESSION out."
+            "--workdir, --project, --scratch, --workspace, --model and --mode are only for a new session. Leave them "
+            "or SESSION out."
         )
     if session is not None and " " in session.strip():
         raise click.UsageError(
@@ -102,7 +115,8 @@ def chat_command(
     with reach.client() as client:
         client.health()
         session_id = find_session(client, session, to_continue=True) if session else None
-        beginning = Beginning(session_id, agent, _place(reach, client, wish, session_id), fresh, config)
+        place = _place(reach, client, wish, session_id)._replace(workspace=workspace)
+        beginning = Beginning(session_id, agent, place, fresh, config)
         if is_plain:
             beginning.place.warn()
             return plain_chat(client, beginning, as_json=reach.as_json)
@@ -138,9 +152,14 @@ def header(client: Client, beginning: Beginning) -> str:
     goes_on = session is not None and agent["name"] == its_agent
     model = beginning.config.get("model") or _model(session if goes_on and session else agent)
     where = home_shortened(session["workdir"]) if session else beginning.where
+    path = session["workdir"] if session else beginning.place.workdir or (settings["path"] if settings else None)
     if settings is not None:
         where = home_shortened(settings["path"]) if where.startswith("project ") else where
         where += f" (project {settings['name']})"
+    if path is not None and (git := repository_in_words(client, path)):
+        where += f", {git}"
+    if session is None and beginning.place.workspace == "worktree":
+        where += ", in a new worktree"
     lines = [f"Perdure: {agent['name']}, {model}, in {where}"]
     if session is None:
         lines.append(f"New session. {HELP_LINE}")

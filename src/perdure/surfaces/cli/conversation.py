@@ -14,16 +14,28 @@ from typing import Any
 import click
 
 from perdure.core.slash_commands import names
-from perdure.surfaces.cli import changes, chat_commands, choosing
+from perdure.surfaces.cli import chat_commands, chat_files, chat_history, choosing
 from perdure.surfaces.cli.background import ServerWatch
-from perdure.surfaces.cli.changes import Outcome
 from perdure.surfaces.cli.chat import Beginning
 from perdure.surfaces.cli.chat_commands import Message, Mistake, Own
+from perdure.surfaces.cli.chat_history import Outcome
 from perdure.surfaces.cli.completion import ChatCompleter
 from perdure.surfaces.cli.config_options import values
 from perdure.surfaces.cli.destination import Destination
 from perdure.surfaces.cli.feed import Feed, News
-from perdure.surfaces.cli.narration import Answered, Asked, Began, Ended, Finished, Line, Piece, Rested, Starts, Waits
+from perdure.surfaces.cli.narration import (
+    Answered,
+    Asked,
+    Began,
+    Details,
+    Ended,
+    Finished,
+    Line,
+    Piece,
+    Rested,
+    Starts,
+    Waits,
+)
 from perdure.surfaces.cli.open_prompts import OpenPrompts
 from perdure.surfaces.cli.output import seconds_since
 from perdure.surfaces.cli.paint import Painter
@@ -340,21 +352,33 @@ class Conversation:
 
     async def _do_retry(self, line: str) -> None:
         agent = self._to.next_agent
-        await self._change(lambda session_id: changes.retry(self._client, session_id, line, agent))
+        await self._change(lambda session_id: chat_history.retry(self._client, session_id, line, agent))
         self._to.next_agent, self._next_fresh = None, False
 
     async def _do_edit(self, line: str) -> None:
-        await self._change(lambda session_id: changes.edit(self._client, session_id, line))
+        await self._change(lambda session_id: chat_history.edit(self._client, session_id, line))
 
     async def _do_rewind(self, line: str) -> None:
-        await self._change(lambda session_id: changes.rewind(self._client, session_id, line))
+        await self._change(lambda session_id: chat_history.rewind(self._client, session_id, line))
 
     async def _do_fork(self, line: str) -> None:
-        await self._change(lambda session_id: changes.fork(self._client, session_id, line))
+        await self._change(lambda session_id: chat_history.fork(self._client, session_id, line))
+
+    async def _do_changes(self, line: str) -> None:
+        await self._change(lambda session_id: chat_files.changes(self._client, session_id, line))
+
+    async def _do_restore(self, line: str) -> None:
+        await self._change(lambda session_id: chat_files.restore(self._client, session_id, line))
+
+    async def _do_undo(self, _: str) -> None:
+        await self._change(lambda session_id: chat_files.undo(self._client, session_id))
+
+    async def _do_commit(self, message: str) -> None:
+        await self._change(lambda session_id: chat_files.commit(self._client, session_id, message))
 
     async def _do_plan(self, _: str) -> None:
         agent, fresh = self._to.next_agent, self._next_fresh
-        await self._change(lambda session_id: changes.plan(self._client, session_id, agent, fresh))
+        await self._change(lambda session_id: chat_history.plan(self._client, session_id, agent, fresh))
 
     async def _change(self, work: Callable[[str], Outcome]) -> None:
         session_id = self._to.session_id
@@ -368,6 +392,8 @@ class Conversation:
             self._screen.draft = outcome.draft
         if outcome.note:
             await self._note(outcome.note)
+        if outcome.rows:
+            self._screen.show(self._painter.paint(Details(outcome.rows, ends=False)))
 
     async def _do_skip(self, _: str) -> None:
         if (prompt := self._prompts.first()) is not None:

@@ -1,7 +1,7 @@
 """File changes as rows of a unified diff: line number if known, mark and text.
 
-Above: review.py. Below: core's line comparison, and rows.py. Pure. Rows show exactly the change: indentation stays, no
-character is omitted, and whitespace is made visible in lines that would otherwise look the same.
+Above: tool_rows.py and patches.py. Below: core's line comparison, and rows.py. Pure. Rows show exactly the change:
+indentation stays, no character is omitted, and whitespace is made visible in lines that would otherwise look the same.
 """
 
 from itertools import groupby
@@ -32,7 +32,9 @@ class FileDiff(NamedTuple):
         return f"+{self.added} -{self.removed}" if self.added or self.removed else "no change"
 
 
-class _Line(NamedTuple):
+class DiffLine(NamedTuple):
+    """`mark` is `+`, `-`, a blank, or `\\` for the note about a missing newline."""
+
     mark: str
     text: str
     number: int | None
@@ -52,7 +54,7 @@ def counts(entries: list[Json]) -> str:
 
 
 def _file(path: str, entries: list[Json], context: int) -> FileDiff:
-    shown: list[list[_Line]] = []
+    shown: list[list[DiffLine]] = []
     shift = added = removed = 0
     for entry in entries:
         old, new = _sides(entry)
@@ -68,7 +70,7 @@ def _file(path: str, entries: list[Json], context: int) -> FileDiff:
     for group in shown:
         if rows:
             rows.append(Row(GAP, "dim", "  "))
-        rows += _rows(group, width)
+        rows += rows_of(group, width)
     if any(entry.get("replace_all") for entry in entries):
         rows.append(Row("Every occurrence is replaced.", "dim", "  "))
     if any(entry.get("overwrites") for entry in entries):
@@ -95,22 +97,23 @@ def _lacking(old: list[str], new: list[str]) -> str:
     return "" if ends[0] == ends[1] or not (old and new) else "+" if ends[0] else "-"
 
 
-def _numbered(marked: list[str], line: int | None, shift: int, lacking: str) -> list[tuple[_Line, int]]:
+def _numbered(marked: list[str], line: int | None, shift: int, lacking: str) -> list[tuple[DiffLine, int]]:
     """Each line with its number, and its index in the comparison. Removed lines have their number before the change."""
-    found: list[tuple[_Line, int]] = []
+    found: list[tuple[DiffLine, int]] = []
     at_new = line
     at_old = None if line is None else line - shift
     for at, one in enumerate(marked):
         mark, text = one[0], one[1:]
-        found.append((_Line(mark, text.removesuffix("\n"), at_old if mark == "-" else at_new), at))
+        found.append((DiffLine(mark, text.removesuffix("\n"), at_old if mark == "-" else at_new), at))
         if not text.endswith("\n") and lacking in ("-", "+") and mark == lacking:
-            found.append((_Line("\\", NO_NEWLINE, None), at))
+            found.append((DiffLine("\\", NO_NEWLINE, None), at))
         at_old = None if at_old is None else at_old + (mark != "+")
         at_new = None if at_new is None else at_new + (mark != "-")
     return found
 
 
-def _rows(group: list[_Line], width: int) -> list[Row]:
+def rows_of(group: list[DiffLine], width: int) -> list[Row]:
+    """One row for each line, with numbers of `width` digits."""
     rows: list[Row] = []
     for is_change, run in groupby(group, lambda one: one.mark != " "):
         lines = list(run)

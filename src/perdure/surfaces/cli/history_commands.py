@@ -2,7 +2,8 @@
 
 Above: people and scripts; the chat identifies turns in the same way. Below: the client. Optimistic concurrency: each
 change carries the revision that the command read. If the history has changed since, the server refuses the change, so
-the printed result is always accurate.
+the printed result is always accurate. With `--files restore`, the server changes history and files together or not at
+all.
 """
 
 import sys
@@ -12,10 +13,11 @@ from typing import Any
 import click
 
 from perdure.surfaces.cli import wording
+from perdure.surfaces.cli.file_operations import check_outside, explained, files_option, outside_option
 from perdure.surfaces.cli.messages import SEND_PATIENCE_S, follow_turn, given_text, when_full_option
 from perdure.surfaces.cli.output import print_json, print_paragraph
 from perdure.surfaces.cli.reach import Failure, Reach, find_session, reaching
-from perdure.surfaces.client import Client, WhenFull
+from perdure.surfaces.client import Client, Files, Outside, WhenFull
 
 Json = dict[str, Any]
 
@@ -58,14 +60,17 @@ def message_of(client: Client, session_id: str, turn: int) -> str:
 @click.command()
 @click.argument("session")
 @click.argument("words", nargs=-1, metavar="[TURN] [TEXT...]")
+@files_option
+@outside_option
 @reaching
-def edit_command(reach: Reach, session: str, words: tuple[str, ...]) -> None:
+def edit_command(reach: Reach, session: str, words: tuple[str, ...], files: Files, outside: Outside | None) -> None:
     """Change the text of a message.
 
     SESSION is an id, a unique prefix of one, or `last`. TURN is a turn number or a message id; the default is the last
     turn. If TEXT is `-`, reads stdin. Without TEXT, opens your editor. The answer stays; `perdure retry` re-runs the
     turn.
     """
+    check_outside(files, outside)
     with reach.client() as client:
         session_id = find_session(client, session)
         before = client.whole_session(session_id)
@@ -73,14 +78,16 @@ def edit_command(reach: Reach, session: str, words: tuple[str, ...]) -> None:
         text = given_text(" ".join(rest)) if rest else _edited(client, session_id, turn["turn"])
         if not text.strip():
             raise click.UsageError("Give a TEXT.")
-        changed = client.edit_message(session_id, turn["message_id"], text, revision=before["revision"])
+        how: Json = {"revision": before["revision"], "files": files, "outside": outside}
+        with explained():
+            changed = client.edit_message(session_id, turn["message_id"], text, **how)
     if reach.as_json:
         print_json(changed)
         return
     answer = f"The answer stays. `perdure retry {session_id} {turn['turn']}` replaces it and all later turns."
     if waits_to_begin(turn):
         answer = "The turn has not started yet."
-    print_paragraph(f"Changed the message of turn {turn['turn']}. {answer}")
+    print_paragraph(f"Changed the message of turn {turn['turn']}. {answer}{_restored(files, turn['turn'])}")
 
 
 def _edited(client: Client, session_id: str, turn: int) -> str:
@@ -96,23 +103,33 @@ def _edited(client: Client, session_id: str, turn: int) -> str:
 @click.command()
 @click.argument("session")
 @click.argument("turn", type=click.IntRange(1))
+@files_option
+@outside_option
 @reaching
-def rewind_command(reach: Reach, session: str, turn: int) -> None:
+def rewind_command(reach: Reach, session: str, turn: int, files: Files, outside: Outside | None) -> None:
     """Remove a turn and all later turns from a conversation.
 
     SESSION is an id, a unique prefix of one, or `last`. The agent no longer sees the removed turns. This can't be
-    undone, but the turns stay in the log; `perdure show --rewound` prints them. Changes to files are not undone.
+    undone, but the turns stay in the log; `perdure show --rewound` prints them. The files stay as they are, unless you
+    give --files restore.
     """
+    check_outside(files, outside)
     with reach.client() as client:
         session_id = find_session(client, session)
         before = client.whole_session(session_id)
-        changed = client.rewind(session_id, turn, revision=before["revision"])
+        with explained():
+            changed = client.rewind(session_id, turn, revision=before["revision"], files=files, outside=outside)
     if reach.as_json:
         print_json(changed)
         return
     dropped = dropped_from(before, turn)
     they = "It stays" if len(dropped) == 1 else "They stay"
-    print_paragraph(f"{wording.dropped(dropped)} {they} in the log: `perdure show {session_id} --rewound`.")
+    words = f"{wording.dropped(dropped)} {they} in the log: `perdure show {session_id} --rewound`."
+    print_paragraph(words + _restored(files, turn))
+
+
+def _restored(files: Files, turn: int) -> str:
+    return f" The files are as before turn {turn}." if files == "restore" else ""
 
 
 @click.command()
@@ -128,9 +145,18 @@ def rewind_command(reach: Reach, session: str, turn: int) -> None:
     help="No effect: a retry always restarts the agent's context.",
 )
 @when_full_option
+@files_option
+@outside_option
 @reaching
 def retry_command(
-    reach: Reach, session: str, turn: int | None, text: str | None, agent: str | None, when_full: WhenFull
+    reach: Reach,
+    session: str,
+    turn: int | None,
+    text: str | None,
+    agent: str | None,
+    when_full: WhenFull,
+    files: Files,
+    outside: Outside | None,
 ) -> int:
     """Re-run a turn and print the answer.
 
@@ -138,6 +164,7 @@ def retry_command(
     all later turns from the conversation, replays the rest to the agent, and sends the message again. With --json,
     prints the turn's events, one per line. Exits 1 unless the turn succeeds.
     """
+    check_outside(files, outside)
     if text is not None:
         text = given_text(text)
         if not text.strip():
@@ -148,7 +175,8 @@ def retry_command(
         first = last_turn(before)["turn"] if turn is None else turn
         client.patience_s = SEND_PATIENCE_S
         how: Json = {"text": text, "agent": agent, "revision": before["revision"], "when_full": when_full}
-        sent = client.retry(session_id, first, **how)
+        with explained():
+            sent = client.retry(session_id, first, files=files, outside=outside, **how)
         if not reach.as_json:
             change = {"turn": first, "change": "retry"}
             click.echo(f"perdure: {wording.history_changed(change, dropped_from(before, first))}", err=True)

@@ -19,6 +19,7 @@ from perdure.surfaces.cli.narration import (
     Asked,
     Began,
     Busy,
+    Changed,
     Details,
     Ended,
     Finished,
@@ -32,7 +33,7 @@ from perdure.surfaces.cli.narration import (
     Waits,
 )
 from perdure.surfaces.cli.output import print_json, print_raw
-from perdure.surfaces.cli.places import Place, Wish, choose, placing
+from perdure.surfaces.cli.places import Place, Wish, choose, placing, workspace_option
 from perdure.surfaces.cli.prompts import MIN_LINES, RESERVED_LINES, choices
 from perdure.surfaces.cli.reach import Reach, find_session, reaching
 from perdure.surfaces.cli.rows import (
@@ -72,6 +73,7 @@ when_full_option = click.option(
 @click.option("--new", is_flag=True, help="Start a new session; all words are TEXT.")
 @click.option("--agent", help="Agent to send to. Later messages go to it too.")
 @placing
+@workspace_option
 @click.option("--parent", metavar="SESSION", help="For a new session: its parent session.")
 @click.option("--kickoff", is_flag=True, help="Start with the project's kickoff template; TEXT fills {message}.")
 @click.option(
@@ -103,6 +105,7 @@ def send_command(
     new: bool,
     agent: str | None,
     wish: Wish,
+    workspace: str | None,
     parent: str | None,
     kickoff: bool,
     fresh: bool,
@@ -120,13 +123,13 @@ def send_command(
     """
     if full and not wait:
         raise click.UsageError("--full needs --wait: without --wait, the turn is not shown.")
-    session, words = _split(words, new or kickoff or wish.is_given or bool(parent))
+    session, words = _split(words, new or kickoff or wish.is_given or bool(parent or workspace))
     text = given_text(" ".join(words))
     if not text.strip() and not kickoff:
         raise click.UsageError("Give a TEXT to send.")
     with reach.client() as client:
         session_id = find_session(client, session, to_continue=True) if session else None
-        place = Place() if session_id else choose(reach, client, wish)
+        place = Place() if session_id else choose(reach, client, wish)._replace(workspace=workspace)
         place.warn()
         client.patience_s = SEND_PATIENCE_S if wait else 0.0
         fields = {"parent": find_session(client, parent) if parent else None, "kickoff": kickoff, **place.fields}
@@ -147,9 +150,9 @@ def send_command(
             click.echo(as_typed(f"\nperdure: The server may have accepted the message. Check with: {look}"), err=True)
             raise
         if not wait:
-            _confirm(sent, reach.as_json)
+            confirm(sent, reach.as_json)
             return None
-        said = _queued(sent) if sent["turn"] is None else ""
+        said = queued(sent) if sent["turn"] is None else ""
         return follow_turn(client, sent, as_json=reach.as_json, full=full, said=said)
 
 
@@ -175,17 +178,18 @@ def _split(words: tuple[str, ...], is_new: bool) -> tuple[str | None, tuple[str,
     return words[0], words[1:]
 
 
-def _confirm(sent: Json, as_json: bool) -> None:
+def confirm(sent: Json, as_json: bool) -> None:
+    """Print the session id, and what the message is waiting for."""
     if as_json:
         print_json(sent)
         return
     click.echo(sent["session_id"])
     if sent["turn"] is None:
-        click.echo(_queued(sent), err=True)
+        click.echo(queued(sent), err=True)
     say_what_it_waits_for(sent)
 
 
-def _queued(sent: Json) -> str:
+def queued(sent: Json) -> str:
     return QUEUED_BEHIND if sent["state"] == "accepted" else QUEUED
 
 
@@ -302,6 +306,8 @@ class PlainTeller:
             self._line(wording.BEGINS)
         elif isinstance(piece, Details):
             self._rows(piece.rows, lambda lines: self._short(piece, lines))
+        elif isinstance(piece, Changed):
+            self._line(as_typed(f"- {piece.words} (`perdure changes {piece.session_id} {piece.turn}`)"))
         elif isinstance(piece, Asked):
             self._rows(piece.rows, self._screenful)
             self._tool = safe(piece.prompt.get("tool") or "")

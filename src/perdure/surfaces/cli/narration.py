@@ -11,7 +11,7 @@ about terminals.
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Literal, NamedTuple
 
-from perdure.surfaces.cli import review, wording
+from perdure.surfaces.cli import tool_rows, wording
 from perdure.surfaces.cli.output import size
 from perdure.surfaces.cli.rows import Row
 from perdure.surfaces.short_text import running_tool
@@ -70,6 +70,14 @@ class Details(NamedTuple):
     ends: bool
 
 
+class Changed(NamedTuple):
+    """A turn that has ended changed files; `words` has their number and that of lines."""
+
+    session_id: str
+    turn: int
+    words: str
+
+
 class Asked(NamedTuple):
     """An open prompt. `rows` is everything to decide on."""
 
@@ -101,7 +109,22 @@ class Ended(NamedTuple):
     reason: str
 
 
-Piece = Said | Thought | Line | Details | Began | Waits | Starts | Busy | Asked | Answered | Finished | Rested | Ended
+Piece = (
+    Said
+    | Thought
+    | Line
+    | Details
+    | Changed
+    | Began
+    | Waits
+    | Starts
+    | Busy
+    | Asked
+    | Answered
+    | Finished
+    | Rested
+    | Ended
+)
 
 
 class Narrator:
@@ -198,7 +221,7 @@ class Narrator:
             prompt = data if data.get("diff") or not tool.get("diff") else {**data, "diff": tool["diff"]}
             self._proposed[data.get("tool_id") or ""] = prompt.get("diff")
             self._asking[data["prompt_id"]] = data.get("tool_id") or ""
-            yield Asked(data, tuple(review.about(prompt, self.workdir)))
+            yield Asked(data, tuple(tool_rows.about(prompt, self.workdir)))
             yield self._busy()
 
     def _on_prompt_resolved(self, data: Json) -> Iterator[Piece]:
@@ -247,6 +270,17 @@ class Narrator:
     def _on_error(self, data: Json) -> Iterator[Piece]:
         self._told_others += 1
         yield Line(wording.error(data), "error")
+
+    def _on_turn_changes(self, data: Json) -> Iterator[Piece]:
+        if data["files"]:
+            yield Changed(data["session_id"], data["turn"], wording.changed_files(data))
+        elif data["state"] == "unavailable" and data["reason"]:
+            yield Line(f"The changes of this turn are not known. {data['reason']}", "note")
+
+    def _on_files_changed(self, data: Json) -> Iterator[Piece]:
+        # After a conflict nothing has changed, and whoever asked for it got the message.
+        if data["outcome"] != "conflict":
+            yield Line(data["message"], "note" if data["outcome"] == "done" else "error")
 
     def _on_turn_end(self, data: Json) -> Iterator[Piece]:
         yield from self._finish(data["turn"], data["stop_reason"], data.get("duration_ms"))
@@ -368,7 +402,7 @@ class Narrator:
             tone: Tone = "note" if tool.get("outcome") else "failed" if tool["status"] == "failed" else "tool"
             tool = self._with_lines(tool)
             yield Line(wording.tool(tool, self.workdir), tone)
-            rows, ends = review.outcome(tool, self.workdir)
+            rows, ends = tool_rows.outcome(tool, self.workdir)
             if rows:
                 yield Details(tuple(rows), ends)
 
@@ -427,6 +461,8 @@ TOLD: dict[str, Callable[[Narrator, Json], Iterator[Piece]]] = {
     "system": Narrator._on_system,
     "error": Narrator._on_error,
     "turn_end": Narrator._on_turn_end,
+    "turn_changes": Narrator._on_turn_changes,
+    "files_changed": Narrator._on_files_changed,
     "waiting_for_input": Narrator._on_waiting_for_input,
     "session_end": Narrator._on_session_end,
     "snapshot": Narrator._on_snapshot,
@@ -440,6 +476,7 @@ NOT_TOLD = (
     "agent_attached",
     # Not worth telling: the user did it, or doesn't need to know.
     "abort_requested",
+    "files_requested",
     "session_updated",
     "title",
     "agent_launched",

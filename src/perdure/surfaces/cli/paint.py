@@ -24,6 +24,7 @@ from perdure.surfaces.cli.narration import (
     Asked,
     Began,
     Busy,
+    Changed,
     Details,
     Ended,
     Finished,
@@ -109,6 +110,8 @@ class Painter:
             return finished + self._line(wording.BEGINS, TONES["note"])
         if isinstance(piece, Details):
             return finished + self._details(piece)
+        if isinstance(piece, Changed):
+            return finished + self._line(f"{piece.words} (/changes {piece.turn})", TONES["note"])
         if isinstance(piece, Asked):
             room = max(PROMPT_MIN_LINES, shutil.get_terminal_size().lines - PROMPT_RESERVED_LINES)
             lines = self._lay_out(piece.rows)

@@ -42,16 +42,18 @@ class Wish(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where a new session works. Without a project and a directory, it gets a new folder."""
+    """Where a new session works. Without a project and a directory, it gets a new folder. Without a `workspace`, the
+    project decides whether it gets a git worktree of its own."""
 
     project: str | None = None
     workdir: str | None = None
     warning: str = ""
+    workspace: str | None = None
 
     @property
     def fields(self) -> dict[str, Any]:
         """The fields of a request."""
-        given = {"project": self.project, "workdir": self.workdir}
+        given = {"project": self.project, "workdir": self.workdir, "workspace": self.workspace}
         return {name: value for name, value in given.items() if value is not None}
 
     def warn(self) -> None:
@@ -73,6 +75,13 @@ def placing(function: F) -> F:
         return function(*arguments, wish=Wish(project, workdir, scratch), **given)
 
     return command  # type: ignore[return-value]
+
+
+workspace_option = click.option(
+    "--workspace",
+    type=click.Choice(("directory", "worktree")),
+    help="For a new session: work in the directory itself, or in a new git worktree and branch.",
+)
 
 
 def choose(reach: Reach, client: Client, wish: Wish) -> Place:

@@ -19,7 +19,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 ACTIONS = ("allow", "ask", "deny")
 SCOPES = ("all", "agent")
-SHOWN = ("name", "path", "agent", "history_scope", "instructions", "kickoff", "active_session_id")
+WORKSPACES = ("directory", "worktree")
+SHOWN = ("name", "path", "agent", "workspace", "history_scope", "instructions", "kickoff", "active_session_id")
 
 
 @click.group(
@@ -96,6 +97,11 @@ def project_settings(function: F) -> F:
                 "--history-scope",
                 type=click.Choice(SCOPES),
                 help="History that an agent gets: all turns, or only those after another agent's last answer.",
+            ),
+            click.option(
+                "--workspace",
+                type=click.Choice(WORKSPACES),
+                help="Where sessions work: in the directory itself, or each in its own git worktree and branch.",
             ),
             click.option(
                 "--rule",

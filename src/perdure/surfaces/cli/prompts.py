@@ -1,8 +1,8 @@
 """`perdure answer`, and how words such as `y` become an answer to a prompt.
 
-Above: the command, and the chat, which accepts the same words. Below: the API's prompts, review.py. A word never grants
-more than it says: `y` means once, even if a prompt offers only `always`. If a word is ambiguous, the user gets an
-explanation; nothing is guessed.
+Above: the command, and the chat, which accepts the same words. Below: the API's prompts, tool_rows.py. A word never
+grants more than it says: `y` means once, even if a prompt offers only `always`. If a word is ambiguous, the user gets
+an explanation; nothing is guessed.
 """
 
 import os
@@ -14,7 +14,7 @@ from typing import Any
 
 import click
 
-from perdure.surfaces.cli import review, wording
+from perdure.surfaces.cli import tool_rows, wording
 from perdure.surfaces.cli.output import print_json
 from perdure.surfaces.cli.reach import Failure, Reach, find_session, reaching
 from perdure.surfaces.cli.rows import Row, fold_end, lay_out, visible
@@ -289,7 +289,7 @@ def print_prompt(prompt: Json, workdir: str, *, full: bool = False, key: str = "
     size = shutil.get_terminal_size()
     colour = is_terminal and not os.environ.get("NO_COLOR")
     columns = size.columns if is_terminal else None
-    lines = lay_out(review.about(prompt, workdir), columns, colour=colour)
+    lines = lay_out(tool_rows.about(prompt, workdir), columns, colour=colour)
     room = len(lines) if full or not is_terminal else max(MIN_LINES, size.lines - RESERVED_LINES)
     shown = fold_end(lines, room, f" ({key} shows all)")
     click.echo("\n".join(shown), color=colour)

@@ -1,6 +1,6 @@
 """Rows for a terminal: text with a style and a gutter, wrapped to the width, coloured, and folded if there are many.
 
-Above: diffs.py and review.py, which create rows; the chat, `answer`, `show`, `watch` and `send`, which print them.
+Above: diffs.py and tool_rows.py, which create rows; the chat, `answer`, `show`, `watch` and `send`, which print them.
 Below: rich's table of character widths. Pure. Without a width (a pipe), nothing is wrapped and tabs stay tabs.
 """
 
@@ -34,6 +34,8 @@ _UNSEEN = re.compile(
 )
 
 OTHER_SPACES = re.compile("[\xa0\u1680\u2000-\u200a\u202f\u205f\u3000]")
+_CONTROL = re.compile("[\x00-\x1f\x7f]")
+_ESCAPED = {"\a": "a", "\b": "b", "\t": "t", "\n": "n", "\v": "v", "\f": "f", "\r": "r", '"': '"', "\\": "\\"}
 
 
 class Row(NamedTuple):
@@ -50,6 +52,22 @@ class Row(NamedTuple):
 def visible(text: str) -> str:
     """The text with invisible characters as code points; line ends and tabs stay."""
     return _UNSEEN.sub(_code_point, text)
+
+
+def quoted(path: str) -> str:
+    """The path on one line: if it contains control characters, in quotes, as git prints it."""
+    if not _CONTROL.search(path):
+        return path
+    escaped = (
+        f"\\{_ESCAPED[char]}" if char in _ESCAPED else f"\\{ord(char):03o}" if _CONTROL.match(char) else char
+        for char in path
+    )
+    return f'"{"".join(escaped)}"'
+
+
+def shown_path(path: str) -> str:
+    """The path as part of a row, of which it can't make two."""
+    return visible(quoted(path))
 
 
 def _code_point(found: re.Match[str]) -> str:

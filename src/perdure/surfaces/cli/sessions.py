@@ -156,6 +156,8 @@ def _show(shown: Json, why: Json, prompts: list[Json], full: bool) -> None:
     for field in SHOWN_FIELDS:
         if shown.get(field) is not None:
             click.echo(f"  {field.replace('_', ' ')}: {one_line(str(shown[field]), 300)}")
+    if own := shown.get("worktree"):
+        click.echo(f"  worktree: branch {safe(own['branch'])} from {safe(own['base'] or own['base_commit'])}")
     origin = shown.get("forked_from")
     if origin:
         after = f", after turn {origin['turn']}" if origin.get("turn") else ""

@@ -173,6 +173,32 @@ def _attachments(client: Client, ctx: click.Context) -> Found:
     return ((name_of(one), str(one.get("mime_type") or "")) for one in found)
 
 
+def _changed_files(client: Client, ctx: click.Context) -> Found:
+    from perdure.surfaces.cli.rows import quoted
+
+    session_id = find_session(client, ctx.params["session"])
+    changes = client.file_changes(session_id, ctx.params.get("turn"))
+    return ((quoted(file["path"]), file["status"]) for file in changes["files"])
+
+
+def _restorable(client: Client, ctx: click.Context) -> Found:
+    from perdure.surfaces.cli.rows import quoted
+
+    session_id = find_session(client, ctx.params["session"])
+    found = client.restore(session_id, int(ctx.params["turn"]), preview=True)
+    return ((quoted(file["path"]), file["change"]) for file in found["files"])
+
+
+def _operations(client: Client, ctx: click.Context) -> Found:
+    session_id = find_session(client, ctx.params["session"])
+    operations = client.file_changes(session_id)["operations"]
+    return ((one["operation_id"], one["message"]) for one in operations if one["undoable"])
+
+
+def _nothing(client: Client, ctx: click.Context) -> Found:
+    return ()
+
+
 BY_NAME: dict[str, Callable[[Client, click.Context], Found]] = {
     "session": _sessions,
     "sessions": _sessions,
@@ -188,6 +214,7 @@ BY_NAME: dict[str, Callable[[Client, click.Context], Found]] = {
     "added": _labels,
     "removed": _labels,
     "sign_ins": _logins,
+    "operation": _operations,
     "option": _options,
     "value": _values,
     "turn": _turns,
@@ -207,10 +234,14 @@ BY_COMMAND: dict[tuple[str, str], Callable[[Client, click.Context], Found]] = {
         for option in prompt["options"]
     ),
     **{(f"jobs {command}", "session"): _sessions_of_jobs for command in ("add", "edit")},
-    **{(f"jobs {command}", "message"): lambda client, ctx: () for command in ("add", "edit")},
+    **{(command, "message"): _nothing for command in ("jobs add", "jobs edit", "commit", "merge")},
+    ("commit", "paths"): _changed_files,
+    ("discard", "file"): _changed_files,
+    ("restore", "paths"): _restorable,
     ("send", "words"): lambda client, ctx: () if ctx.params.get("words") else _sessions(client, ctx),
 }
-FILES = ("workdir", "path", "attach", "config", "output", "target", "folder", "data", "token_file")
+FOLDERS = ("workdir", "folder", "data", "prefix")
+FILES = (*FOLDERS, "path", "attach", "config", "output", "target", "token_file")
 
 
 def with_completion(name: str, command: click.Command) -> click.Command:
@@ -219,7 +250,7 @@ def with_completion(name: str, command: click.Command) -> click.Command:
         assert param.name is not None
         look = BY_COMMAND.get((name, param.name)) or BY_NAME.get(param.name)
         if param.name in FILES:
-            param.type = click.Path(dir_okay=True, file_okay=param.name not in ("workdir", "folder", "data"))
+            param.type = click.Path(dir_okay=True, file_okay=param.name not in FOLDERS)
         elif look is not None and isinstance(param.type, click.types.StringParamType | click.IntRange):
             param.type = Known(look)
     for inner in getattr(command, "commands", {}).values():

@@ -68,11 +68,10 @@ def refusal(problem: Problem) -> str:
     command = _running()
     sends = command is not None and any(parameter.name == "when_busy" for parameter in command.params)
     what = ACCEPTED if problem.facts.get("state") == "accepted" else RUNNING
-    sentences = {
-        "unauthorized": UNAUTHORIZED,
-        "unknown": NOT_OURS,
-        "turn_active": f"{what} {BUSY_SENDING if sends else BUSY}",
-    }
+    sentences = {"unauthorized": UNAUTHORIZED, "unknown": NOT_OURS}
+    # An operation on files is refused for the turn of another session, which the server names.
+    if "operation_id" not in problem.facts:
+        sentences["turn_active"] = f"{what} {BUSY_SENDING if sends else BUSY}"
     return f"{reworded(problem, sentences, option_of)} ({problem.code})"
 
 

@@ -1,6 +1,7 @@
 """Texts for tools, prompts, plans, history changes and ends of turns, mostly one line each. Pure.
 
-Above: narration.py, review.py, prompts.py, history_commands.py, the chat. Below: output.py, diffs.py and short_text.py.
+Above: narration.py, tool_rows.py, prompts.py, history_commands.py, changes.py, the chat. Below: output.py, diffs.py and
+short_text.py.
 """
 
 from datetime import datetime
@@ -85,6 +86,19 @@ def _named(part: Json, workdir: str) -> str:
 
 def plan(entries: list[Json]) -> str:
     return "\n".join(f"{_PLAN_MARKS.get(entry['status'], '[ ]')} {short(entry['content'])}" for entry in entries)
+
+
+def counted(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def files(number: int) -> str:
+    return counted(number, "file")
+
+
+def changed_files(data: Json) -> str:
+    """The numbers of files and lines that a turn changed."""
+    return f"{files(data['files'])} changed, +{data['added'] or 0} -{data['removed'] or 0}"
 
 
 def error(data: Json) -> str:

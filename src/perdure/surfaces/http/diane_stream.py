@@ -74,6 +74,9 @@ NOT_TOLD = (
     "config",
     "history_changed",
     # Diane has no words for these.
+    "turn_changes",
+    "files_requested",
+    "files_changed",
     "image",
     "usage",
     "system",

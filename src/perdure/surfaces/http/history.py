@@ -9,6 +9,8 @@ from msgspec import UNSET, Meta, Struct, UnsetType, field
 from starlette.requests import Request
 from starlette.responses import Response
 
+from perdure.core.errors import Refused
+from perdure.runtime.verbs.history_verbs import Restoring
 from perdure.runtime.verbs.sessions import WhenFull
 from perdure.surfaces.http.endpoint import SESSION, Endpoint
 from perdure.surfaces.http.fields import MessageId, Name, NonBlankText, wants_fresh
@@ -22,21 +24,33 @@ Revision = Annotated[int, Meta(ge=0)]
 TurnNumber = Annotated[int, Meta(ge=1)]
 
 
-class EditBody(Struct, kw_only=True):
+Files = Literal["keep", "restore"]
+Outside = Literal["keep", "overwrite"]
+
+
+class FilesToo(Struct, kw_only=True):
+    """Whether to restore the files to what they were before the turn, in the same step. If somebody else has changed
+    some of them since, `outside` says what to do; without it, nothing changes and the response lists them."""
+
+    files: Files = "keep"
+    outside: Outside | None = None
+
+
+class EditBody(FilesToo, kw_only=True):
     """A new text for a message. With `revision`, refused if the session's history has changed since."""
 
     text: NonBlankText
     revision: Revision | None = None
 
 
-class RewindBody(Struct, kw_only=True):
+class RewindBody(FilesToo, kw_only=True):
     """The first turn to hide."""
 
     turn: TurnNumber
     revision: Revision | None = None
 
 
-class RetryBody(Struct, kw_only=True):
+class RetryBody(FilesToo, kw_only=True):
     """The turn to re-run, with its own text and agent or with new ones. The context is always restarted."""
 
     turn: TurnNumber
@@ -84,15 +98,24 @@ class Plan(Struct, kw_only=True):
 # Handlers -------------------------------------------------------------------------------------------------------------
 
 
+def _restoring(body: FilesToo) -> Restoring | None:
+    if body.files == "restore":
+        return Restoring(body.outside)
+    if body.outside is not None:
+        raise Refused("invalid", "outside can only be given with `files`: `restore`.", fields=["outside"])
+    return None
+
+
 async def edit_message(request: Request) -> Response:
     body = await body_of(request, EditBody)
     session_id, message_id = request.path_params["session_id"], request.path_params["message_id"]
-    return reply(await verbs(request).history.edit(session_id, message_id, body.text, body.revision))
+    return reply(await verbs(request).history.edit(session_id, message_id, body.text, body.revision, _restoring(body)))
 
 
 async def rewind(request: Request) -> Response:
     body = await body_of(request, RewindBody)
-    return reply(await verbs(request).history.rewind(request.path_params["session_id"], body.turn, body.revision))
+    session_id = request.path_params["session_id"]
+    return reply(await verbs(request).history.rewind(session_id, body.turn, body.revision, _restoring(body)))
 
 
 async def retry(request: Request) -> Response:
@@ -107,6 +130,7 @@ async def retry(request: Request) -> Response:
         message_id=body.message_id,
         revision=body.revision,
         when_full=body.when_full,
+        restoring=_restoring(body),
     )
     return reply(answer, 202)
 
@@ -124,7 +148,15 @@ async def plan(request: Request) -> Response:
 
 # Endpoints ------------------------------------------------------------------------------------------------------------
 
-CHANGE_REFUSALS = ("not_found", "turn_active", "session_ended", "conflict")
+CHANGE_REFUSALS = (
+    "not_found",
+    "turn_active",
+    "session_ended",
+    "conflict",
+    "no_repository",
+    "files_changed",
+    "unavailable",
+)
 
 HISTORY = [
     Endpoint(

@@ -13,7 +13,17 @@ from starlette.responses import Response
 from perdure.core.errors import Refused
 from perdure.runtime.verbs.sessions import Outgoing, WhenFull
 from perdure.surfaces.http.endpoint import SESSION, Endpoint
-from perdure.surfaces.http.fields import Labels, Limits, MessageId, Name, NonBlankText, PathText, TitleText, wants_fresh
+from perdure.surfaces.http.fields import (
+    Labels,
+    Limits,
+    MessageId,
+    Name,
+    NonBlankText,
+    PathText,
+    TitleText,
+    Workspace,
+    wants_fresh,
+)
 from perdure.surfaces.http.requests import body_of, reply, verbs
 from perdure.surfaces.http.sessions import REFUSED_AT_CREATION, WaitsFor, create_once, new_session
 from perdure.surfaces.kickoff import asked_message
@@ -65,6 +75,8 @@ class AnyMessageBody(MessageBody, kw_only=True):
     limits: Limits = field(default_factory=Limits)
     parent: Name | None = None
     """The session that starts the new one."""
+    workspace: Workspace | None = None
+    """For a new session. `worktree`: a git worktree and branch of its own. Default: as the project says."""
 
 
 class QueuedTextBody(Struct, kw_only=True):

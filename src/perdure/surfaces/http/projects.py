@@ -13,7 +13,7 @@ from starlette.responses import Response
 from perdure.config import ProjectSettings
 from perdure.core.permissions import Rule
 from perdure.surfaces.http.endpoint import Endpoint
-from perdure.surfaces.http.fields import Limits, Name, PathText
+from perdure.surfaces.http.fields import Limits, Name, PathText, Workspace
 from perdure.surfaces.http.requests import body_of, reply, verbs
 
 # Request bodies -------------------------------------------------------------------------------------------------------
@@ -38,6 +38,7 @@ class ProjectBody(Struct, kw_only=True):
     instructions: str | None = None
     kickoff: str | None = None
     history_scope: Literal["all", "agent"] = "all"
+    workspace: Workspace = "directory"
 
 
 class ProjectChanges(Struct, kw_only=True):
@@ -53,6 +54,7 @@ class ProjectChanges(Struct, kw_only=True):
     instructions: str | UnsetType | None = UNSET
     kickoff: str | UnsetType | None = UNSET
     history_scope: Literal["all", "agent"] | UnsetType = UNSET
+    workspace: Workspace | UnsetType = UNSET
 
 
 # Responses ------------------------------------------------------------------------------------------------------------
@@ -68,6 +70,7 @@ class Project(Struct, kw_only=True):
     instructions: str | None
     kickoff: str | None
     history_scope: str
+    workspace: str
     active_session_id: str | None
     activeSessionId: str | None  # noqa: N815
     """TeamHQ's name for `active_session_id`."""

@@ -5,7 +5,9 @@ with its request bodies, responses, handlers and endpoints.
 """
 
 from perdure.surfaces.http.agents import AGENTS
+from perdure.surfaces.http.changes import CHANGES
 from perdure.surfaces.http.diane import DIANE
+from perdure.surfaces.http.directories import DIRECTORIES
 from perdure.surfaces.http.history import HISTORY
 from perdure.surfaces.http.imports import IMPORTS
 from perdure.surfaces.http.jobs import JOBS
@@ -25,6 +27,7 @@ from perdure.surfaces.http.usage import USAGE
 
 ENDPOINTS = [
     *SERVER,
+    *DIRECTORIES,
     *AGENTS,
     # Before the projects, whose ids may contain slashes and would match these paths too.
     *TEAMHQ,
@@ -35,6 +38,7 @@ ENDPOINTS = [
     *EVENTS,
     *TRANSCRIPTS,
     *HISTORY,
+    *CHANGES,
     *IMPORTS,
     *USAGE,
     *RUNS,

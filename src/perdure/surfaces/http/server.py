@@ -1,10 +1,9 @@
-"""The server over HTTP: health and readiness for load balancers, figures about the server, and its view of a directory.
+"""The server over HTTP: health and readiness for load balancers, and figures about the server.
 
 Above: routes.py. Below: the verbs. `GET /api/health` says that the process responds, `GET /api/ready` that it should
 get new requests.
 """
 
-import asyncio
 from typing import Literal
 
 from msgspec import Struct
@@ -14,7 +13,7 @@ from starlette.responses import Response
 from perdure import __version__
 from perdure.core.errors import Refused
 from perdure.runtime.verbs.nodes import Nodes, Readiness
-from perdure.surfaces.http.endpoint import ABSOLUTE, Endpoint
+from perdure.surfaces.http.endpoint import Endpoint
 from perdure.surfaces.http.requests import reply, verbs
 from perdure.surfaces.http.viewers import Hub
 
@@ -69,17 +68,6 @@ class Vitals(Struct, kw_only=True):
     damaged: list[Damage]
 
 
-class Directory(Struct, kw_only=True):
-    path: str
-    """With symbolic links resolved."""
-    identity: str
-    """Derived from the kernel's boot id and the directory's device and inode."""
-    private: bool
-    """Whether it is in the data directory, where no session may run."""
-    projects: list[str]
-    """The innermost project that contains it, or several if they share a path."""
-
-
 # Handlers -------------------------------------------------------------------------------------------------------------
 
 
@@ -100,11 +88,6 @@ async def get_vitals(request: Request) -> Response:
     return reply({**await verbs(request).vitals(), "viewers": len(hub.viewers)})
 
 
-async def get_directory(request: Request) -> Response:
-    path = request.query_params.get("path", "/")
-    return reply(await asyncio.to_thread(verbs(request).workspaces.describe, path))
-
-
 # Endpoints ------------------------------------------------------------------------------------------------------------
 
 SERVER = [
@@ -122,14 +105,5 @@ SERVER = [
         get_vitals,
         "Get figures about the server: sessions, processes, memory, number of events",
         answers={200: Vitals},
-    ),
-    Endpoint(
-        "GET",
-        "/api/directory",
-        get_directory,
-        "Describe a directory on the server, so a client can check that both see the same one",
-        query={"path": (str, "Absolute path; default `/`.", ABSOLUTE)},
-        answers={200: Directory},
-        refusals=("not_found",),
     ),
 ]

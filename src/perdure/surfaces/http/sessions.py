@@ -7,12 +7,13 @@ import asyncio
 from typing import Any, ClassVar, Literal, Protocol
 from weakref import WeakValueDictionary
 
-from msgspec import Struct, field
+from msgspec import UNSET, Struct, UnsetType, field
 from starlette.requests import Request
 from starlette.responses import Response
 
 from perdure.core import commands as cmd
 from perdure.core.errors import UNREADABLE, Refused
+from perdure.core.events import FileAction
 from perdure.core.view import PAGE_TURNS
 from perdure.runtime.verbs.sessions import NewSession, Outgoing, Query, WhenFull
 from perdure.surfaces.http.endpoint import (
@@ -37,6 +38,7 @@ from perdure.surfaces.http.fields import (
     NonBlankText,
     PathText,
     TitleText,
+    Workspace,
     given_limits,
 )
 from perdure.surfaces.http.prompts import Prompt
@@ -55,7 +57,7 @@ REFUSED_AT_CREATION = {"permissions": RULES, "config": BY_CONFIG, "summary": BY_
 REFUSED_IN_CHANGES = {
     **dict.fromkeys(("model", "mode", "config"), BY_CONFIG),
     "agent": "send the next message with it",
-    **dict.fromkeys(("project", "workdir", "limits", "parent"), AT_CREATION),
+    **dict.fromkeys(("project", "workdir", "limits", "parent", "workspace"), AT_CREATION),
     "permissions": RULES,
 }
 """Fields such as `state`, which change without the client, are ignored instead: a client that sends back what it has
@@ -83,6 +85,8 @@ class SessionBody(Struct, kw_only=True):
     limits: Limits = field(default_factory=Limits)
     parent: Name | None = None
     """The session that starts this one."""
+    workspace: Workspace | None = None
+    """`worktree`: a git worktree and branch of its own. Default: as the project says."""
     warm: bool = False
     """Start the agent immediately, if it can idle until the first message."""
 
@@ -128,6 +132,22 @@ class Turn(Struct, kw_only=True):
     left_out: int
 
 
+class Worktree(Struct, kw_only=True):
+    """A session's own git worktree."""
+
+    repository: str
+    path: str
+    branch: str
+    base: str | None
+    """The branch that it came from; null if no branch was checked out."""
+    base_commit: str
+
+
+class FileOperation(Struct, kw_only=True):
+    operation_id: str
+    action: FileAction
+
+
 class WaitsFor(Struct, kw_only=True):
     """Why the turn of an accepted message has not begun: a code for programs and a message for people."""
 
@@ -170,6 +190,9 @@ class ListedSession(Struct, kw_only=True):
     error: str | None
     parent: str | None
     forked_from: dict[str, Any] | None
+    worktree: Worktree | None
+    file_operation: FileOperation | None
+    """The change to its files that is being carried out. No turn begins meanwhile."""
     revision: int
     limits: dict[str, Any]
     permissions: list[dict[str, Any]]
@@ -188,6 +211,8 @@ class Session(ListedSession, kw_only=True):
     """The newest visible turns, or those before the cursor; oldest first."""
     next_cursor: str | None
     """The cursor for older turns; null if there are none."""
+    operation: dict[str, Any] | UnsetType = UNSET
+    """After a change to the history that also restored files: what was done to them."""
 
 
 class FoundSession(ListedSession, kw_only=True):
@@ -251,6 +276,7 @@ class NewSessionFields(Protocol):
     labels: list[str]
     limits: Limits
     parent: str | None
+    workspace: Workspace | None
 
 
 def new_session(body: NewSessionFields, *, warm: bool = False) -> NewSession:
@@ -264,6 +290,7 @@ def new_session(body: NewSessionFields, *, warm: bool = False) -> NewSession:
         labels=tuple(body.labels),
         limits=given_limits(body.limits),
         parent=body.parent,
+        workspace=body.workspace,
         warm=warm,
     )
 

@@ -55,7 +55,7 @@ def outcome(tool: Json, workdir: str) -> tuple[list[Row], bool]:
     if tool["status"] == "failed":
         is_command = tool.get("kind") == "execute"
         return _text(content, "dim" if is_command or tool.get("outcome") else "failed"), is_command
-    if tool.get("diff"):
+    if tool.get("diff") and tool.get("outcome") is None:
         return change(tool["diff"], workdir), False
     if tool.get("kind") == "execute" and not tool.get("parent_tool_id"):
         return _text(content, "dim"), True

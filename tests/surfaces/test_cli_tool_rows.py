@@ -7,7 +7,7 @@ import pytest
 
 from perdure.core.events import PendingPrompt
 from perdure.drivers.acp import AcpDriver
-from perdure.surfaces.cli import review
+from perdure.surfaces.cli import tool_rows, wording
 from perdure.surfaces.cli.narration import Asked, Details, Line, Narrator, Piece
 from perdure.surfaces.cli.prompts import NotUnderstood, choices, explained, mark, option_for, permission_for
 from perdure.surfaces.cli.rows import lay_out
@@ -29,7 +29,7 @@ def prompts_of(name: str) -> list[Json]:
 
 
 def text_of(prompt: Json, workdir: str = "") -> str:
-    return "\n".join(lay_out(review.about(prompt, workdir), None, colour=False))
+    return "\n".join(lay_out(tool_rows.about(prompt, workdir), None, colour=False))
 
 
 def offered(prompt: Json, columns: int | None = None) -> list[str]:
@@ -215,3 +215,17 @@ def test_an_edit_that_does_not_repeat_its_change_shows_the_requested_one() -> No
     pieces = tell(narrator, message(), *events, event("tool_result", tool_id="t", status="completed", at=AT))
     assert details(pieces) == ["  3 -one", "  3 +two"]
     assert [piece.text for piece in pieces if isinstance(piece, Line)][1:] == ["Edited a.py +1 -1  0.0 s"]
+
+
+@pytest.mark.parametrize(
+    ("status", "outcome"),
+    [("failed", None), ("failed", "denied"), ("failed", "interrupted"), ("completed", "interrupted")],
+)
+def test_an_edit_that_was_not_made_is_not_shown_as_a_change(status: str, outcome: str | None) -> None:
+    diff = [{"path": "/w/a.txt", "old_text": "one\n", "new_text": "two\n"}]
+    tool = {"name": "Edit", "kind": "edit", "title": "Edit a.txt", "content": "no", "diff": diff}
+    made = {**tool, "status": "completed"}
+    assert wording.tool(made, "/w") == "Edited a.txt +1 -1" and len(tool_rows.outcome(made, "/w")[0]) == 2
+    refused = {**tool, "status": status, "outcome": outcome}
+    assert "+1" not in wording.tool(refused, "/w")
+    assert all(row.style not in ("added", "removed") for row in tool_rows.outcome(refused, "/w")[0])
