@@ -1,10 +1,11 @@
 """Fixtures for the tests of git: a repository with one commit, and snapshots."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from perdure.runtime.git.snapshot import Snapshots
+from perdure.runtime.git.snapshot import Snapshot, Snapshots
 from tests.runtime.git.project import Project
 
 pytestmark = pytest.mark.needs("git")
@@ -23,3 +24,8 @@ def project(tmp_path: Path) -> Project:
 @pytest.fixture
 def snapshots(tmp_path: Path) -> Snapshots:
     return Snapshots(tmp_path / "data" / "snapshots")
+
+
+@pytest.fixture
+def take(project: Project, snapshots: Snapshots) -> Callable[[], Snapshot]:
+    return lambda: snapshots.take(project.repository)

@@ -7,15 +7,10 @@ import pytest
 from perdure.runtime.git import apply, difference, discard
 from perdure.runtime.git.command import GitError
 from perdure.runtime.git.ignore_rules import ignored
-from perdure.runtime.git.snapshot import Snapshot, Snapshots, ignored_between
+from perdure.runtime.git.snapshot import Snapshot, ignored_between
 from perdure.runtime.review.comparison import compare
 from perdure.runtime.review.records import Change
 from tests.runtime.git.project import Project
-
-
-@pytest.fixture
-def take(project: Project, snapshots: Snapshots) -> Callable[[], Snapshot]:
-    return lambda: snapshots.take(project.repository)
 
 
 def turn(project: Project, before: Snapshot, after: Snapshot) -> Change:

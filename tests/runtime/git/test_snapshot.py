@@ -21,11 +21,6 @@ from tests.runtime.git.project import Project, git_modes, make_hostile, marked
 NOBODY = 65534
 
 
-@pytest.fixture
-def take(project: Project, snapshots: Snapshots) -> Callable[[], Snapshot]:
-    return lambda: snapshots.take(project.repository)
-
-
 def assert_exact(project: Project, snapshot: Snapshot) -> None:
     assert project.recorded(snapshot.tree) == git_modes(project.files())
 
@@ -464,29 +459,6 @@ def test_two_snapshots_at_the_same_time_are_both_complete(project: Project, tmp_
     assert len(trees) == 1
     assert project.recorded(trees.pop().decode()) == git_modes(project.files())
     assert not list(tmp_path.glob("data/*/new.*"))
-
-
-def test_files_that_change_all_the_time_do_not_prevent_a_snapshot(
-    project: Project, take: Callable[[], Snapshot]
-) -> None:
-    code = (
-        "import os, sys\n"
-        "os.chdir(sys.argv[1])\n"
-        "print(flush=True)\n"
-        "while True:\n"
-        "    for number in range(20):\n"
-        "        with open(f'busy{number}', 'wb') as file: file.write(b'x' * 100_000)\n"
-        "        if number % 2: os.unlink(f'busy{number}')\n"
-    )
-    with subprocess.Popen([sys.executable, "-c", code, str(project.root)], stdout=subprocess.PIPE) as busy:
-        assert busy.stdout
-        busy.stdout.readline()
-        try:
-            for _ in range(10):
-                recorded = project.recorded(take().tree)
-                assert recorded[b"a.txt"][1] == b"one\ntwo\nthree\n"
-        finally:
-            busy.kill()
 
 
 @pytest.mark.needs("root")

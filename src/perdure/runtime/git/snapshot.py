@@ -9,6 +9,7 @@ tree. They are not in the tree, except submodules with the commit that the index
 must leave out what either of them has left alone.
 """
 
+import contextlib
 import json
 import os
 import re
@@ -30,6 +31,8 @@ from perdure.runtime.git.repository import Repository, head, in_progress
 
 ATTEMPTS = 6
 """How often a snapshot is tried while files disappear or change as they are read."""
+COMPLETE_ATTEMPTS = 4
+"""After so many of them, files that have changed since the first one are left alone: they may never stop changing."""
 REFS_TIMEOUT_S = 30.0
 REFS = "refs/perdure/"
 FILES_PER_LOOK = 1000
@@ -130,14 +133,16 @@ class Snapshots:
         index = PrivateIndex(self._folder, repository)
         git = repository.git(deadline_s)
         index.prepare(git)
+        began_ns = time.time_ns()
         failed: list[str] = []
         is_new = False
-        for _ in range(ATTEMPTS):
+        for attempt in range(ATTEMPTS):
             try:
                 with index.edition() as edition:
                     # A file that failed twice doesn't just change at the moment.
                     unreadable = {name for name in failed if failed.count(name) > 1}
-                    return _Taking(repository, git, edition, limits, deadline_s, unreadable).take()
+                    busy_since_ns = None if attempt < COMPLETE_ATTEMPTS else began_ns
+                    return _Taking(repository, git, edition, limits, deadline_s, unreadable, busy_since_ns).take()
             except _Unsteady as unsteady:
                 failed.append(unsteady.name)
             except (GitTimeout, GitOutputTooLarge, OverBudget):
@@ -218,13 +223,16 @@ class _Taking:
         limits: Limits,
         deadline_s: float,
         unreadable: set[str],
+        busy_since_ns: int | None,
     ) -> None:
+        """With `busy_since_ns`, files that changed since then are left alone."""
         self._repository = repository
         self._git = git
         self._edition = edition
         self._limits = limits
         self._deadline_s = deadline_s
         self._unreadable = unreadable
+        self._busy_since_ns = busy_since_ns
         self._root = os.path.join(os.fsencode(repository.root), b"")
         self._parents: dict[bytes, bool] = {b"": True}
         self._left_alone: list[LeftAlone] = []
@@ -328,6 +336,8 @@ class _Taking:
             self._name(path, "large", f"It has {size}, more than the limit of {limit}.")
         elif self._unreadable and _as_printed(path) in self._unreadable:
             self._name(path, "unreadable", "It can't be read.")
+        elif self._busy_since_ns is not None and found.st_ctime_ns >= self._busy_since_ns:
+            self._name(path, "unreadable", "It changed all the time while it was read.")
         else:
             return False
         return True
@@ -409,23 +419,32 @@ class _Taking:
             return
         self._is_changed = True
         git = edition.git(self._deadline_s)
-        edition.remove(git, removed, moved)
-        try:
+        with _steady_files():
+            edition.remove(git, removed, moved)
             edition.record(git, changed)
-        except GitTimeout:
-            raise
-        except GitError as error:
-            if found := _UNPROCESSED.search(error.stderr):
-                raise _Unsteady(found[1]) from None
-            if error.status == -signal.SIGBUS:  # a file became shorter
-                raise _Unsteady("") from None
-            raise
 
     def _write_tree(self) -> str:
-        tree = self._edition.git(self._deadline_s).run("write-tree").decode().strip()
+        # It compares files that changed just before they were recorded.
+        with _steady_files():
+            tree = self._edition.git(self._deadline_s).run("write-tree").decode().strip()
         if self._is_changed:
             self._edition.publish()
         return tree
+
+
+@contextlib.contextmanager
+def _steady_files() -> Iterator[None]:
+    """Raise _Unsteady if git fails because a file changes while it is read."""
+    try:
+        yield
+    except GitTimeout:
+        raise
+    except GitError as error:
+        if found := _UNPROCESSED.search(error.stderr):
+            raise _Unsteady(found[1]) from None
+        if error.status == -signal.SIGBUS:  # a file became shorter
+            raise _Unsteady("") from None
+        raise
 
 
 def ignored_between(

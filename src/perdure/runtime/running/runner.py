@@ -36,7 +36,8 @@ from perdure.runtime.running.orders import Orders
 from perdure.runtime.running.process_deadlines import ProcessDeadlines
 from perdure.runtime.running.proposals import with_context
 from perdure.runtime.running.pump import Batch
-from perdure.runtime.running.starting import launch_spec, not_ready_yet, plan_start
+from perdure.runtime.running.sharing import Shared
+from perdure.runtime.running.starting import launch_spec, plan_start
 from perdure.runtime.running.step_recovery import StepRecovery
 from perdure.runtime.running.timers import is_sign_of_life
 
@@ -451,11 +452,7 @@ class Runner:
         # Before the next question: two sessions that take their snapshots at the same time could both be answered no.
         if not await self._is_prepared():
             return
-        if (shared := not_ready_yet(self.facts, self.launcher, self.journal)) is not None:
-            # Changes to this session interrupt the wait.
-            await shared.settled_or(self._wakeup)
-            return
-        self._prewarm, start = False, None
+        prewarm, self._prewarm, start = self._prewarm, False, None
         if self.journal.state.phase not in ("working", "idle"):
             return
         try:
@@ -465,6 +462,11 @@ class Runner:
         except StoreFull:
             await self._wait_for_room()
         if start is None:
+            return
+        if isinstance(start, Shared):
+            self._prewarm = self._prewarm or prewarm
+            # Changes to this session interrupt the wait.
+            await start.settled_or(self._wakeup)
             return
         link = start.link
         async with link.input.lock:

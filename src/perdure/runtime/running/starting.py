@@ -94,7 +94,7 @@ def _agent(state: Session) -> str:
     return state.turn.agent if state.working and state.turn is not None else state.agent
 
 
-def not_ready_yet(facts: Facts, launcher: Launcher, journal: Journal) -> Shared | None:
+def _not_ready_yet(facts: Facts, launcher: Launcher, journal: Journal) -> Shared | None:
     """The shared process that this session will join, if it has not introduced itself yet."""
     agent = _agent(journal.state)
     if not facts.agents.shares(agent):
@@ -130,16 +130,19 @@ def launch_spec(
     )
 
 
-async def plan_start(facts: Facts, launcher: Launcher, journal: Journal, orders: Orders) -> Start | None:
-    """Plan how to start the session's agent: for the running turn or, if there is none, ahead of the next one. None if
-    the turn ends meanwhile. Raises Refused if the agent can't be started."""
+async def plan_start(facts: Facts, launcher: Launcher, journal: Journal, orders: Orders) -> Start | Shared | None:
+    """Plan how to start the session's agent: for the running turn or, if there is none, ahead of the next one. If the
+    session will join a shared process that has not introduced itself yet, return that: plan again when it is settled.
+    None if the turn ends meanwhile. Raises Refused if the agent can't be started."""
     agent = _agent(journal.state)
     program, was_working = await facts.agents.ready(agent), journal.state.working
     await _give_up_shared(facts, journal)
     if was_working and not journal.state.working:
         return None
     # No await from here until the link is made: its position must match the state read now, or it would skip orders
-    # that are decided in between.
+    # that are decided in between. And another session could start a process that this one should join.
+    if (shared := _not_ready_yet(facts, launcher, journal)) is not None:
+        return shared
     state = journal.state
     turn = state.turn if state.working else None
     if _agent(state) != agent:
