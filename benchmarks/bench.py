@@ -16,7 +16,18 @@ from pathlib import Path
 
 import msgspec
 
-from benchmarks import continuity, first_token, long_verbs, nodes, opening, parts, resting, sandbox_agent, streaming
+from benchmarks import (
+    continuity,
+    first_token,
+    long_verbs,
+    nodes,
+    opening,
+    parts,
+    resting,
+    sandbox_agent,
+    snapshots,
+    streaming,
+)
 from benchmarks.reference import NoCompiler
 from benchmarks.sandbox_agent import NotInstalled
 from benchmarks.streaming import Scenario
@@ -38,6 +49,7 @@ def scenarios(beside: list[str] | None = None) -> dict[str, tuple[Scenario, ...]
         "i": (continuity.prefixes,),
         "j": (long_verbs.long_verbs,),
         "k": (nodes.several_nodes,),
+        "l": (snapshots.costs,),
     }
 
 
@@ -59,7 +71,7 @@ def measure(names: list[str], quick: bool, beside: list[str] | None = None) -> t
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="./run bench", description="Compare Perdure with a C reference.")
     parser.add_argument("--quick", action="store_true", help="shorter streams, fewer rounds: about two minutes")
-    parser.add_argument("--only", default="abcdefghijk", help="scenarios to run, e.g. a,c")
+    parser.add_argument("--only", default="abcdefghijkl", help="scenarios to run, e.g. a,c")
     parser.add_argument("--json", type=Path, help="also write the figures to this file")
     parser.add_argument(
         "--beside", choices=[sandbox_agent.NAME], help="also measure this server in c and d; installed when needed"

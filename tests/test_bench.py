@@ -20,6 +20,7 @@ from benchmarks import (
     postgres_store,
     resting,
     sandbox_agent,
+    snapshots,
     streaming,
 )
 from benchmarks.figures import Spent, family_cpu_s, machine_cpu_s, spent
@@ -174,6 +175,16 @@ def test_the_wait_of_other_requests_is_measured_during_long_verbs(tmp_path: Path
     assert [row.figure.partition(":")[0] for row in waits] == ["transcript", "plan", "fork"]
     assert [row.figure for row in found if row not in waits] == ["transcript itself", "plan itself", "fork itself"]
     assert all(row.value > 0 for row in found)
+
+
+@pytest.mark.full
+@pytest.mark.needs("linux", "cc", "git")
+def test_snapshots_are_measured_beside_git(tmp_path: Path, agent: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(snapshots, "SETTLE_S", 0.0)
+    rows = snapshots.of_trees(tmp_path / "trees", files=60, rounds=2)
+    rows += snapshots.of_turns(tmp_path / "turns", agent, files=60, turns=2)
+    assert len(rows) == 5
+    assert all(row.value > 0 and row.reference for row in rows)
 
 
 def test_the_first_token_of_the_real_program_is_measured_in_every_way(
