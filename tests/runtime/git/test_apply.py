@@ -4,12 +4,14 @@ import json
 import os
 import shutil
 import stat
+import tracemalloc
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from perdure.runtime.git.apply import Conflict, Step, apply, check, plan
+from perdure.runtime.git.command import GitError
 from perdure.runtime.git.difference import Entry, entries
 from perdure.runtime.git.snapshot import Snapshots
 from tests.runtime.git.project import Project, make_hostile, marked
@@ -211,6 +213,58 @@ def test_content_that_is_missing_is_noticed_before_anything_changes(stage: Stage
     steps = [Step("a.txt", entry, Entry("100644", "1" * 40)), Step("x", None, Entry("100644", "2" * 40))]
     assert stage.conflicts(steps).keys() == {"a.txt", "x"}
     assert stage.project.read("a.txt") == b"one\ntwo\nthree\n"
+
+
+def test_content_that_is_damaged_is_noticed_before_anything_changes(project: Project, snapshots: Snapshots) -> None:
+    project.write("large", os.urandom(100_000))
+    stage = Stage(project, snapshots)
+    oid = entries(stage.repository, stage.first)["large"].oid
+    project.delete("large")
+    project.write("a.txt", "changed\n")
+    project.write("new", "new\n")
+    steps, before = stage.back(), project.files()
+    place = project.root / ".git" / "objects" / oid[:2] / oid[2:]
+    place.chmod(0o644)
+    place.write_bytes(place.read_bytes()[:-1000])
+    assert check(stage.repository, steps) == []
+    with pytest.raises(GitError, match="git cat-file failed"):
+        apply(stage.repository, steps)
+    assert project.files() == before
+
+
+def test_a_large_file_is_restored_without_being_in_memory_as_a_whole(project: Project, snapshots: Snapshots) -> None:
+    content = os.urandom(19 * 1024 * 1024)
+    project.write("large", content)
+    stage = Stage(project, snapshots)
+    project.delete("large")
+    steps = stage.back()
+    tracemalloc.start()
+    try:
+        assert apply(stage.repository, steps) == []
+        assert tracemalloc.get_traced_memory()[1] < 8 * 1024 * 1024
+    finally:
+        tracemalloc.stop()
+    assert project.read("large") == content
+
+
+@pytest.mark.parametrize("content", ["one\n", "other\n"], ids=["same content", "other content"])
+def test_a_file_with_two_spellings_of_its_name_is_left_alone(project: Project, content: str) -> None:
+    """As where upper and lower case are the same: there, a file has both names. Here, it needs a link."""
+    project.write("folder/README", content)
+    os.link(project.place("folder/README"), project.place("folder/readme"))
+    oids = [
+        project.git("hash-object", "-w", "--stdin", input=text).decode().strip()
+        for text in (content.encode(), b"one\n")
+    ]
+    now, before = (Entry("100644", oid) for oid in oids)
+    steps = [Step("folder/README", now, None), Step("folder/readme", None, before)]
+    files = project.files()
+    assert "folder/README" in {conflict.path for conflict in apply(project.repository, steps)}
+    assert project.files() == files
+    # Two files whose names differ only in this way are two files.
+    project.delete("folder/readme")
+    assert apply(project.repository, steps) == []
+    assert project.files().keys() == {b"a.txt", b"folder/b.txt", b"folder/readme", b"run.sh"}
 
 
 def test_what_a_snapshot_left_alone_is_not_in_the_plan(stage: Stage, tmp_path: Path) -> None:

@@ -550,3 +550,23 @@ def test_a_split_index_leaves_nothing_behind(project: Project) -> None:
     made(project, "a.txt")
     assert shared() == before
     assert status(project) == ["b.txt"]
+
+
+def test_marks_of_entries_and_the_cache_of_untracked_files_stay(project: Project) -> None:
+    project.git("update-index", "--assume-unchanged", "a.txt", "folder/b.txt")
+    project.git("update-index", "--skip-worktree", "a.txt", "run.sh")
+    project.git("update-index", "--untracked-cache")
+    project.write("untracked/x", "x")
+    project.write("new", "new\n")
+    place = project.root / ".git" / "index"
+    assert project.git("status", "--porcelain") == b"?? new\n?? untracked/\n"
+    assert b"UNTR" in place.read_bytes()
+    for path in ("a.txt", "folder/b.txt", "new"):
+        project.write(path, "changed\n")
+    made(project, "a.txt", "folder/b.txt", "new")
+    assert project.git("ls-files", "-v") == b"s a.txt\nh folder/b.txt\nH new\nS run.sh\n"
+    assert project.git("show", "HEAD:folder/b.txt") == b"changed\n"
+    assert b"UNTR" in place.read_bytes()
+    assert project.git("status", "--porcelain") == b"?? untracked/\n"
+    project.write("another", "x")
+    assert project.git("status", "--porcelain") == b"?? another\n?? untracked/\n"

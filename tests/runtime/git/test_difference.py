@@ -7,13 +7,14 @@ import pytest
 
 from perdure.runtime.git.command import GitError
 from perdure.runtime.git.difference import (
+    PART_BYTES,
     Entry,
     FileChange,
     TooLarge,
     blob,
-    blobs,
     changes,
     content,
+    contents,
     differing,
     entries,
     patch,
@@ -158,10 +159,29 @@ def test_entries_are_listed_with_modes(project: Project) -> None:
     assert isinstance(found["a.txt"], Entry)
 
 
-def test_several_contents_are_read_in_groups(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    texts = [os.urandom(size) for size in (0, 1, 1000, 70_000, 5, 70_000)]
+def test_several_contents_are_read_in_parts(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("perdure.runtime.git.difference.BATCH_BYTES", PART_BYTES + 2000)
+    texts = [os.urandom(size) for size in (0, 1, 1000, PART_BYTES, 5, PART_BYTES + 1)]
     oids = [project.git("hash-object", "-w", "--stdin", input=text).decode().strip() for text in texts]
-    monkeypatch.setattr("perdure.runtime.git.difference.BLOBS_BYTES", 71_000)
-    assert list(blobs(project.repository, [*oids, oids[0]])) == list(zip(oids, texts, strict=True))
-    with pytest.raises(GitError, match="is missing from the repository"):
-        list(blobs(project.repository, ["1" * 40]))
+    with contents(project.repository, [*oids, oids[0]]) as stored:
+        for oid, text in [*zip(oids, texts, strict=True), (oids[1], texts[1])]:
+            parts = list(stored.parts(oid))
+            assert b"".join(parts) == text
+            assert all(len(part) <= PART_BYTES for part in parts)
+    with pytest.raises(GitError, match="is missing from the repository"), contents(project.repository, ["1" * 40]):
+        pass
+
+
+def test_with_binary_files_a_patch_can_be_applied_and_is_cut_off_between_two_files(
+    project: Project, trees: tuple[str, str]
+) -> None:
+    whole, _ = patch(project.repository, *trees, binary=True)
+    assert whole == project.git("diff", "--binary", *trees)
+    project.git("read-tree", trees[0])
+    project.git("apply", "--cached", input=whole)
+    assert project.read_id("write-tree") == trees[1]
+    starts = [0, *(index for index in range(len(whole)) if whole.startswith(b"\ndiff --git ", index - 1))]
+    for max_bytes in range(0, len(whole), 7):
+        text, truncated = patch(project.repository, *trees, binary=True, max_bytes=max_bytes)
+        assert truncated
+        assert len(text) in starts

@@ -179,6 +179,25 @@ def test_a_conflict_changes_nothing_and_names_the_files(strategy: Strategy, proj
 
 
 @both
+def test_a_conflict_about_a_folder_that_was_split_names_the_folder(strategy: Strategy, project: Project) -> None:
+    project.write("z/a", "a1\na2\na3\n" * 5)
+    project.write("z/b", "b1\nb2\nb3\n" * 5)
+    project.commit()
+    session = Session(project, "x")
+    session.write("z/c", "new\n")
+    session.commit()
+    for old, new in (("z/a", "y/a"), ("z/b", "w/b")):
+        project.write(new, project.read(old))
+        project.delete(old)
+    project.commit()
+    before = state(project, session)
+    assert preview(session.worktree, strategy).conflicts == ["z"]
+    with pytest.raises(MergeConflict, match="the same places in z"):
+        merge.prepare(session.worktree, strategy)
+    assert state(project, session) == before
+
+
+@both
 def test_sessions_come_back_one_after_the_other_and_nothing_is_lost(strategy: Strategy, project: Project) -> None:
     sessions = [Session(project, name) for name in ("x", "y", "z")]
     for number, session in enumerate(sessions):

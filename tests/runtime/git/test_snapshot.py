@@ -8,7 +8,6 @@ import stat
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -43,24 +42,6 @@ def test_changed_new_and_deleted_files_are_recorded(project: Project, take: Call
     project.delete("folder/b.txt")
     os.chmod(project.place("run.sh"), 0o644)
     assert_exact(project, take())
-
-
-def test_unchanged_files_are_not_read_again(project: Project, take: Callable[[], Snapshot], tmp_path: Path) -> None:
-    """The object is deleted: recording the file would store it again."""
-    project.write("large", os.urandom(100_000))
-    first = take()
-    oid = project.read_id("rev-parse", f"{first.tree}:large")
-    age(tmp_path / "data" / "snapshots")
-    (project.root / ".git" / "objects" / oid[:2] / oid[2:]).unlink()
-    assert take().tree == first.tree
-    assert not (project.root / ".git" / "objects" / oid[:2] / oid[2:]).exists()
-
-
-def age(snapshots: Path) -> None:
-    """Let the last snapshot look later than it was, so that it trusts the times of all files."""
-    (index,) = snapshots.glob("*/index")
-    later = time.time() + 60
-    os.utime(index, (later, later))
 
 
 @pytest.mark.parametrize("back_to", [None, 1_000_000_000], ids=["now", "long ago"])
@@ -333,6 +314,45 @@ def test_a_repository_made_inside_a_tracked_folder_hides_nothing_that_is_tracked
     assert project.recorded(snapshot.tree)[b"folder/b.txt"][1] == b"changed\n"
 
 
+def test_bare_repositories_are_left_out_unless_git_tracks_their_files(
+    project: Project, take: Callable[[], Snapshot]
+) -> None:
+    fixture = Project(project.root / "fixtures" / "tracked.git", "--bare")
+    fixture.git("hash-object", "-w", "--stdin", input=b"tracked")
+    project.commit()
+    fixture.git("hash-object", "-w", "--stdin", input=b"untracked")
+    project.git("rm", "--cached", "--quiet", "fixtures/tracked.git/HEAD")
+    Project(project.root / "cache" / "bare.git", "--bare")
+    Project(project.root / "cache" / "bare.git" / "modules" / "inner", "--bare")
+    # Names alone make no repository.
+    project.write("plain/HEAD", "x")
+    project.write("plain/refs/x", "x")
+    snapshot = take()
+    assert kinds(snapshot) == {"cache/bare.git/": "nested_repository"}
+    recorded = project.recorded(snapshot.tree)
+    assert {path for path in project.files() if not path.startswith(b"cache/bare.git/")} == recorded.keys()
+
+
+def test_files_behind_a_filter_count_like_untracked_ones(
+    project: Project, take: Callable[[], Snapshot], snapshots: Snapshots, tmp_path: Path
+) -> None:
+    for key in ("clean", "smudge"):
+        project.git("config", f"filter.store.{key}", f"tee -a {tmp_path}/ran | head -c 10")
+    project.write(".gitattributes", "*.big filter=store\n*.unknown filter=other\n")
+    for name, size in (("a.big", 3000), ("b.big", 5000), ("c.unknown", 9000), ("d.txt", 9000)):
+        project.write(name, "x" * size)
+    project.commit()
+    (tmp_path / "ran").unlink()
+    repository = project.repository
+    assert snapshots.take(repository, limits=Limits(total_bytes=8000)).left_alone == []
+    project.write("new", "x" * 100)
+    snapshot = snapshots.take(repository, limits=Limits(total_bytes=8000))
+    reason = "git stores it through the filter store, so a snapshot needs its 4.9 KiB once more. There are too many "
+    assert snapshot.left_alone == [LeftAlone("b.big", "too_many", f"{reason}such files.")]
+    assert project.recorded(snapshot.tree).keys() == project.files().keys() - {b"b.big"}
+    assert not (tmp_path / "ran").exists()
+
+
 def test_large_files_are_left_alone_and_named(project: Project, snapshots: Snapshots) -> None:
     limits = Limits(file_bytes=1000)
     repository = project.repository
@@ -412,38 +432,6 @@ def test_a_damaged_index_of_the_user_is_an_error_and_stays_as_it_is(
     assert index.read_bytes() == b"damaged"
 
 
-@pytest.mark.parametrize("damage", [b"", b"damaged", None], ids=["empty", "damaged", "cut off"])
-def test_a_damaged_index_of_a_snapshot_is_made_again(
-    project: Project, take: Callable[[], Snapshot], tmp_path: Path, damage: bytes | None
-) -> None:
-    tree = take().tree
-    (index,) = tmp_path.glob("data/snapshots/*/index")
-    index.write_bytes(index.read_bytes()[:-30] if damage is None else damage)
-    assert take().tree == tree
-    project.write("a.txt", "changed\n")
-    assert_exact(project, take())
-
-
-def test_objects_that_the_repository_has_lost_are_stored_again(
-    project: Project, take: Callable[[], Snapshot], tmp_path: Path
-) -> None:
-    project.write("new/file", "new\n")
-    project.write("other/file", "other\n")
-    take()
-    age(tmp_path / "data" / "snapshots")
-    project.git("prune", "--expire=now")
-    assert_exact(project, take())
-    project.git("fsck", "--strict")
-
-
-def test_a_repository_made_again_at_the_same_place_has_its_own_objects(project: Project, snapshots: Snapshots) -> None:
-    project.write("new", "new\n")
-    snapshots.take(project.repository)
-    shutil.rmtree(project.root / ".git")
-    again = Project(project.root)
-    assert_exact(again, snapshots.take(again.repository))
-
-
 @pytest.mark.full
 def test_two_snapshots_at_the_same_time_are_both_complete(project: Project, tmp_path: Path) -> None:
     for number in range(200):
@@ -512,19 +500,6 @@ def test_a_changed_configuration_is_noticed(project: Project, take: Callable[[],
     recorded = project.recorded(take().tree)
     assert stat.S_IMODE(recorded[b"a.txt"][0]) == 0o644
     assert stat.S_IMODE(recorded[b"new"][0]) == 0o644
-
-
-def test_private_directories_that_are_not_used_any_more_are_deleted(
-    project: Project, snapshots: Snapshots, tmp_path: Path
-) -> None:
-    old = tmp_path / "data" / "snapshots" / ("0" * 32)
-    old.mkdir(parents=True)
-    (old / "index").write_bytes(b"x")
-    os.utime(old, (1, 1))
-    snapshots.take(project.repository)
-    assert not old.exists()
-    (private,) = tmp_path.glob("data/snapshots/*")
-    assert stat.S_IMODE(private.stat().st_mode) == 0o700
 
 
 def test_the_programs_of_these_tests_do_run_when_a_user_runs_git(project: Project, tmp_path: Path) -> None:

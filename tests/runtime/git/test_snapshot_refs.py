@@ -56,6 +56,10 @@ def test_forgetting_a_session_deletes_its_refs_and_no_others(
     tree = snapshots.take(repository).tree
     for name in ("s1/1", "s1/2", "s10/1"):
         snapshots.keep(repository, f"refs/perdure/{name}", tree, parent_tree=None, note={})
+    # An agent can write notes too.
+    snapshots.keep(repository, "refs/perdure/s1/3", tree, parent_tree=None, note={"root": "\ud800"})
+    nested = project.read_id("commit-tree", "-m", "[" * 100_000, tree)
+    project.git("update-ref", "refs/perdure/s1/4", nested)
     if packed:
         project.git("pack-refs", "--all")
     snapshots.forget(repository, "s1")

@@ -227,6 +227,15 @@ def test_everything_that_could_be_lost_keeps_a_worktree(project: Project) -> Non
     kept("uncommitted changes: nested/")
     assert uncommitted(own) == []
     shutil.rmtree(nested.root)
+    session.git("update-index", "--skip-worktree", "a.txt")
+    session.git("update-index", "--assume-unchanged", "run.sh", "folder/b.txt")
+    session.write("a.txt", "the only copy\n")
+    os.chmod(session.place("run.sh"), 0o644)
+    assert git_status(session) == []
+    kept("git was told not to look at: a.txt, run.sh. Run")
+    session.git("update-index", "--no-skip-worktree", "a.txt")
+    session.git("update-index", "--no-assume-unchanged", "run.sh", "folder/b.txt")
+    os.chmod(session.place("run.sh"), 0o755)
     session.write("a.txt", "changed\n")
     session.commit()
     kept("1 commit that is not in main")
@@ -241,6 +250,12 @@ def test_everything_that_could_be_lost_keeps_a_worktree(project: Project) -> Non
     session.write("build/x.log", "ignored\n")
     kept("files that git ignores, which are nowhere else: build/x.log")
     session.delete("build/x.log")
+    (project.root / ".git" / "info" / "exclude").write_text(".venv\n")
+    inner = Project(session.root / ".venv" / "src" / "package")
+    inner.commit("only here")
+    kept("files that git ignores, which are nowhere else: .venv/src/package/")
+    shutil.rmtree(session.root / ".venv")
+    session.link(".venv", str(project.root))
     project.git("worktree", "lock", str(session.root))
     kept("locked")
     project.git("worktree", "unlock", str(session.root))
@@ -349,6 +364,22 @@ def test_a_file_that_cannot_be_deleted_is_an_error_with_a_sentence(
             remove(session.worktree)
     assert remove(session.worktree)
     assert os.listdir(session.root.parent) == []
+
+
+def test_a_link_in_the_place_of_a_worktree_is_not_followed(project: Project, tmp_path: Path) -> None:
+    session = Session(project, "x")
+    other = Project(tmp_path / "other")
+    (other.root / ".git" / "hooks").chmod(0o755)
+    shutil.rmtree(session.root)
+    session.root.symlink_to(other.root)
+    with pytest.raises(GitError, match="is a link now, not a worktree of"):
+        remove(session.worktree)
+    assert session.root.is_symlink()
+    # Left by a removal during which it became one.
+    session.root.rename(f"{session.root}.perdure-removed")
+    assert remove(session.worktree)
+    assert not os.listdir(session.root.parent)
+    assert stat.S_IMODE((other.root / ".git" / "hooks").stat().st_mode) == 0o755
 
 
 def test_a_failed_creation_leaves_neither_branch_nor_folder(

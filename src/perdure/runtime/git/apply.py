@@ -19,13 +19,14 @@ import hashlib
 import os
 import re
 import stat
+import unicodedata
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import NamedTuple
 
 import msgspec
 
 from perdure.runtime.git.command import GitError, shown
-from perdure.runtime.git.difference import EXECUTABLE, LINK, SUBMODULE, Entry, blobs, differing, is_below, sizes
+from perdure.runtime.git.difference import EXECUTABLE, LINK, SUBMODULE, Entry, contents, differing, is_below, sizes
 from perdure.runtime.git.ignore_rules import ignored
 from perdure.runtime.git.repository import Repository
 
@@ -120,16 +121,14 @@ def apply(
     before each change, for tests that stop the process there."""
     with _Tree(repository, steps, deadline_s) as tree:
         writer = _Writer(tree, keep, must_fit, between)
-        writer.remove_leftovers()
-        writer.delete()
-        wanted = {step.new.oid for step in tree.waiting.values() if step.new}
-        by_id: dict[str, list[Step]] = {}
-        for step in tree.waiting.values():
-            if step.new:
-                by_id.setdefault(step.new.oid, []).append(step)
-        for oid, content in blobs(repository, sorted(wanted), deadline_s=deadline_s):
-            for step in by_id[oid]:
-                writer.write(step, content)
+        wanted = [step.new.oid for step in tree.waiting.values() if step.new]
+        # All of it before the first change: what git can't read must not leave the files half way.
+        with contents(repository, wanted, deadline_s=deadline_s) as stored:
+            writer.remove_leftovers()
+            writer.delete()
+            for step in list(tree.waiting.values()):
+                if step.new:
+                    writer.write(step, stored.parts(step.new.oid))
         return sorted(tree.conflicts, key=lambda conflict: conflict.path)
 
 
@@ -181,6 +180,24 @@ class _Tree:
                 self.conflict(path, DELETED if seen.entry is None else CHANGED if step.old else APPEARED)
         for path in list(self.waiting):
             self._check_obstacles(path)
+        self._check_spellings()
+
+    def _check_spellings(self) -> None:
+        """Where upper and lower case are the same, a file that is renamed from `a` to `A` already has both names: to
+        delete one would delete the other."""
+        spellings: dict[str, list[str]] = {}
+        for path, seen in self.seen.items():
+            if seen.found:
+                spellings.setdefault(unicodedata.normalize("NFC", path).casefold(), []).append(path)
+        for paths in spellings.values():
+            for path in [each for each in paths if each in self.waiting]:
+                others = [each for each in paths if each != path and self._are_same(each, path)]
+                if others:
+                    self.conflict(path, f"Here it is the same file as {shown(others[0])}. Rename it yourself.")
+
+    def _are_same(self, first: str, second: str) -> bool:
+        one, other = self.seen[first].found, self.seen[second].found
+        return one is not None and other is not None and os.path.samestat(one, other)
 
     def _same(self, first: Entry | None, second: Entry | None) -> bool:
         if first is None or second is None or self._has_modes:
@@ -321,7 +338,7 @@ class _Writer:
                 return
             path = path.rpartition("/")[0]
 
-    def write(self, step: Step, content: bytes) -> None:
+    def write(self, step: Step, content: Iterator[bytes]) -> None:
         """Give one path its new state."""
         assert step.new
         with self._reported(step.path), self._tree.folder(step.path, self._between) as (folder, name):
@@ -334,7 +351,7 @@ class _Writer:
             try:
                 if step.new.mode == LINK:
                     self._between("symlink")
-                    os.symlink(content, os.fsencode(temporary), dir_fd=folder)
+                    os.symlink(b"".join(content), os.fsencode(temporary), dir_fd=folder)
                 else:
                     self._create(temporary, folder, content, step)
                 self._place(temporary, name, folder, step)
@@ -352,7 +369,7 @@ class _Writer:
         finally:
             os.close(file)
 
-    def _create(self, temporary: str, folder: int, content: bytes, step: Step) -> None:
+    def _create(self, temporary: str, folder: int, content: Iterator[bytes], step: Step) -> None:
         """Write a complete file with the permissions and the owner of the one that it replaces."""
         replaced = self._tree.seen[step.path].found if step.old and step.old.mode != LINK else None
         # Without the umask's knowledge, the system applies it. A replaced file may be private.
@@ -361,7 +378,7 @@ class _Writer:
         self._between("create")
         with open(os.open(temporary, flags, mode, dir_fd=folder), "wb") as file:
             self._between("write")
-            file.write(content)
+            file.writelines(content)
             file.flush()
             if replaced:
                 made = os.fstat(file.fileno())

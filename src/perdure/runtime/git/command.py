@@ -18,7 +18,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Collection, Mapping
-from typing import NamedTuple
+from typing import IO, NamedTuple
 
 COMMAND_TIMEOUT_S = 60.0
 """How long one command may take if its caller sets no deadline."""
@@ -184,12 +184,14 @@ class Git:
         self,
         *args: str,
         input: bytes | None = None,
+        ok: Collection[int] | None = None,
         max_bytes: int = OUTPUT_BYTES,
         env: Mapping[str, str] | None = None,
     ) -> tuple[int, bytes]:
-        """Run `git ARGS` and return its exit status and output. Raises GitError if a signal ended it."""
+        """Run `git ARGS` and return its exit status and output. Raises GitError if a signal ended it, or if the
+        status is not in `ok`."""
         result = self._whole(args, self._run(args, input, max_bytes, env), max_bytes)
-        if result.status < 0:
+        if result.status < 0 or (ok is not None and result.status not in ok):
             raise failure(args, result.status, result.stderr)
         return result.status, result.output
 
@@ -207,20 +209,31 @@ class Git:
             raise failure(args, result.status, result.stderr)
         return result.output, result.truncated
 
+    def write(self, file: IO[bytes], *args: str, input: bytes) -> None:
+        """Run `git ARGS` and let it write its output to a file."""
+        result = self._run(args, input, 0, None, file)
+        if result.status:
+            raise failure(args, result.status, result.stderr)
+
     def _whole(self, args: tuple[str, ...], result: _Result, max_bytes: int) -> _Result:
         if result.truncated:
             raise GitOutputTooLarge(f"git {verb(args)} printed more than {max_bytes} bytes.", result.stderr)
         return result
 
     def _run(
-        self, args: tuple[str, ...], input: bytes | None, max_bytes: int, env: Mapping[str, str] | None
+        self,
+        args: tuple[str, ...],
+        input: bytes | None,
+        max_bytes: int,
+        env: Mapping[str, str] | None,
+        file: IO[bytes] | None = None,
     ) -> _Result:
         deadline = self.deadline_s if self.deadline_s is not None else time.monotonic() + COMMAND_TIMEOUT_S
         if time.monotonic() >= deadline:
             raise GitTimeout(f"There was no time left for git {verb(args)}.")
         settings = SETTINGS | ({} if verb(args) in HARMLESS else self._programs())
         environment = self._environment(settings, env or {})
-        with _start(args, self.directory, environment) as process:
+        with _start(args, self.directory, environment, file) as process:
             try:
                 return _converse(process, args, input, max_bytes, deadline)
             finally:
@@ -260,14 +273,16 @@ def _disabled(name: str) -> tuple[str, str]:
     return name, "false" if key == "required" else ""
 
 
-def _start(args: tuple[str, ...], directory: str, environment: dict[str, str]) -> "subprocess.Popen[bytes]":
+def _start(
+    args: tuple[str, ...], directory: str, environment: dict[str, str], file: IO[bytes] | None
+) -> "subprocess.Popen[bytes]":
     try:
         return subprocess.Popen(
             ["git", *args],
             cwd=directory,
             env=environment,
             stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
+            stdout=subprocess.PIPE if file is None else file,
             stderr=subprocess.PIPE,
             bufsize=0,
             start_new_session=True,
@@ -301,13 +316,16 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
 def _converse(
     process: "subprocess.Popen[bytes]", args: tuple[str, ...], input: bytes | None, max_bytes: int, deadline: float
 ) -> _Result:
-    """Write `input` while reading both outputs, as each of the three pipes can be full."""
-    assert process.stdin and process.stdout and process.stderr
+    """Write `input` while reading both outputs, as each of the three pipes can be full. The first one is no pipe if it
+    goes to a file."""
+    assert process.stdin and process.stderr
     output, errors, waiting = bytearray(), bytearray(), memoryview(input or b"")
     with selectors.DefaultSelector() as selector:
         for pipe in (process.stdin, process.stdout, process.stderr):
-            os.set_blocking(pipe.fileno(), False)
-        selector.register(process.stdout, selectors.EVENT_READ, output)
+            if pipe is not None:
+                os.set_blocking(pipe.fileno(), False)
+        if process.stdout is not None:
+            selector.register(process.stdout, selectors.EVENT_READ, output)
         selector.register(process.stderr, selectors.EVENT_READ, errors)
         if waiting:
             selector.register(process.stdin, selectors.EVENT_WRITE)
@@ -405,5 +423,9 @@ CAUSES = (
     ("index file corrupt", "The repository's index is damaged. `git status` shows details."),
     ("index file smaller than expected", "The repository's index is damaged. `git status` shows details."),
     ("bad signature 0x", "The repository's index is damaged. `git status` shows details."),
+    (
+        "from promisor remote",
+        "Perdure needs contents that this partial clone lacks. To fetch all: git fetch --refetch --no-filter",
+    ),
     ("bad config", "The repository's configuration is damaged. `git config --list` shows where."),
 )

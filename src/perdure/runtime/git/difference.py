@@ -9,32 +9,35 @@ A patch equals what `git diff` prints with its default settings: diff-tree print
 those that it reads are overridden.
 """
 
+import contextlib
 import os
-from collections.abc import Collection, Iterator, Sequence
-from typing import Literal
+import tempfile
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import IO, Literal
 
 import msgspec
 
-from perdure.runtime.git.command import Git, GitError, GitOutputTooLarge
+from perdure.runtime.git.command import Git, GitError, GitOutputTooLarge, shown
 from perdure.runtime.git.repository import Repository
 
 PATHS_PER_COMMAND = 500
 """With more paths, a command lists everything, and the paths are selected from its output."""
-BLOBS_BYTES = 32 * 1024 * 1024
-"""How much content is read with one command, if one object isn't larger."""
+PART_BYTES = 1024 * 1024
+"""How much of an object is in memory at once."""
+BATCH_BYTES = 256 * 1024 * 1024
+"""How much content is read with one command, if one object isn't larger: each command has a deadline of its own."""
 PATCH_BYTES = 16 * 1024 * 1024
 
 LINK = "120000"
 SUBMODULE = "160000"
 EXECUTABLE = "100755"
 
-Change = Literal["added", "deleted", "modified", "renamed", "copied", "type_changed"]
+Change = Literal["added", "deleted", "modified", "renamed", "type_changed"]
 _CHANGES: dict[str, Change] = {
     "A": "added",
     "D": "deleted",
     "M": "modified",
     "R": "renamed",
-    "C": "copied",
     "T": "type_changed",
 }
 _SETTINGS = (
@@ -58,7 +61,7 @@ class Entry(msgspec.Struct, frozen=True):
 class FileChange(msgspec.Struct, frozen=True):
     path: str
     old_path: str | None
-    """Only of renamed and copied files."""
+    """Only of renamed files."""
     status: Change
     old_mode: str | None
     new_mode: str | None
@@ -100,7 +103,7 @@ def changes(
     for token in tokens:
         if token.startswith(":"):
             fields = token[1:].split(" ")
-            old = next(tokens) if fields[4][0] in "RC" else None
+            old = next(tokens) if fields[4][0] == "R" else None
             raw.append((fields, old, next(tokens)))
         else:
             added, removed, path = token.split("\t", 2)
@@ -145,16 +148,18 @@ def patch(
     *,
     paths: Collection[str] | None = None,
     ignore_whitespace: bool = False,
+    binary: bool = False,
     context: int = 3,
     max_bytes: int = PATCH_BYTES,
     deadline_s: float | None = None,
 ) -> tuple[bytes, bool]:
     """The bytes that `git diff BEFORE AFTER -- PATHS` prints, and whether they were truncated, which happens between
-    two files. For a renamed file, `paths` must have both names."""
+    two files. For a renamed file, `paths` must have both names. With `binary`, as by `git diff --binary`: only then
+    `git apply` can read the changes of binary files."""
     chosen = _Chosen(paths)
     if chosen.nothing:
         return b"", False
-    options = ("-p", "-M", f"-U{context}", *_whitespace(ignore_whitespace))
+    options = ("-p", "-M", f"-U{context}", *_whitespace(ignore_whitespace), *(("--binary",) if binary else ()))
     arguments = _arguments(before, after, sorted(paths or ()), *options)
     text, truncated = repository.git(deadline_s).head(*arguments, max_bytes=max_bytes)
     # Each line of a file starts with a space, a sign or a backslash, so this is always the first line of a file's part.
@@ -219,34 +224,53 @@ def blob(repository: Repository, oid: str, max_bytes: int, *, deadline_s: float 
         raise TooLarge(f"The file is larger than {max_bytes} bytes.") from None
 
 
-def blobs(
-    repository: Repository, oids: Collection[str], *, deadline_s: float | None = None
-) -> Iterator[tuple[str, bytes]]:
-    """The bytes of several objects, with few processes and bounded memory. Raises GitError if one is missing."""
+class Contents:
+    """The bytes of several objects, in a file."""
+
+    def __init__(self, file: IO[bytes], places: Mapping[str, tuple[int, int]]) -> None:
+        self._file = file
+        self._places = places
+
+    def parts(self, oid: str) -> Iterator[bytes]:
+        position, left = self._places[oid]
+        self._file.seek(position)
+        while left:
+            part = self._file.read(min(left, PART_BYTES))
+            if not part:
+                raise GitError("git printed contents of unexpected sizes.")
+            left -= len(part)
+            yield part
+
+
+@contextlib.contextmanager
+def contents(repository: Repository, oids: Collection[str], *, deadline_s: float | None = None) -> Iterator[Contents]:
+    """The bytes of several objects, with few processes and bounded memory: git writes them to a file without a name,
+    so none is left after a kill. Raises GitError if one is missing or damaged, or if the disk has no room for them."""
     git = repository.git(deadline_s)
-    known = sizes(git, set(oids))
-    group: list[str] = []
-    for oid in dict.fromkeys(oids):
+    wanted = list(dict.fromkeys(oids))
+    known = sizes(git, wanted)
+    places: dict[str, tuple[int, int]] = {}
+    position = 0
+    batches: list[list[str]] = []
+    for oid in wanted:
         if oid not in known:
             raise GitError(f"The object {oid} is missing from the repository.")
-        if group and sum(known[other] for other in group) + known[oid] > BLOBS_BYTES:
-            yield from _batch(git, group, known)
-            group = []
-        group.append(oid)
-    if group:
-        yield from _batch(git, group, known)
-
-
-def _batch(git: Git, oids: Sequence[str], known: dict[str, int]) -> Iterator[tuple[str, bytes]]:
-    expected = sum(known[oid] + 2 for oid in oids)
-    output = memoryview(git.run("cat-file", "--buffer", "--batch=", input=_lines(oids), max_bytes=expected))
-    if len(output) != expected:
-        raise GitError("git printed contents of unexpected sizes.")
-    position = 0
-    for oid in oids:
+        if not batches or position - places[batches[-1][0]][0] + known[oid] > BATCH_BYTES:
+            batches.append([])
+        batches[-1].append(oid)
         # An empty header line, the content, and a newline.
-        yield oid, bytes(output[position + 1 : position + 1 + known[oid]])
+        places[oid] = position + 1, known[oid]
         position += known[oid] + 2
+    with contextlib.ExitStack() as stack:
+        try:
+            file = stack.enter_context(tempfile.TemporaryFile(dir=repository.git_dir))
+        except OSError as error:
+            raise GitError(f"No file can be created in {shown(repository.git_dir)}: {error.strerror}.") from None
+        for batch in batches:
+            git.write(file, "cat-file", "--buffer", "--batch=", input=_lines(batch))
+        if os.fstat(file.fileno()).st_size != position:
+            raise GitError("git printed contents of unexpected sizes.")
+        yield Contents(file, places)
 
 
 def sizes(git: Git, oids: Collection[str]) -> dict[str, int]:

@@ -82,9 +82,8 @@ class _Discard:
         self._deadline_s = deadline_s
         self._change = change
         self._name = shown(change.path)
-        # A copy leaves its source alone, so it is discarded like a new file.
-        self._old_path = change.old_path if change.status == "renamed" else None
-        self._before = _side(change.old_mode, change.old_id) if change.status != "copied" else None
+        self._old_path = change.old_path
+        self._before = _side(change.old_mode, change.old_id)
         self._after = _side(change.new_mode, change.new_id)
         paths = [change.path, *([self._old_path] if self._old_path is not None else [])]
         self._all_now = entries(repository, now_tree, paths, deadline_s=deadline_s)

@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Collection, Iterator
 
 from perdure.runtime.git.command import Git
-from perdure.runtime.git.difference import EXECUTABLE, blobs, entries
+from perdure.runtime.git.difference import EXECUTABLE, contents, entries
 from perdure.runtime.git.index import zero_terminated
 from perdure.runtime.git.repository import Repository
 
@@ -37,11 +37,12 @@ def ignored(
         for path, entry in rules.items():
             if entry.mode in _FILES:
                 places.setdefault(entry.oid, []).append(os.path.join(place, path))
-        for oid, content in blobs(repository, list(places), deadline_s=deadline_s):
-            for name in places[oid]:
-                os.makedirs(os.path.dirname(name), exist_ok=True)
-                with open(name, "wb") as file:
-                    file.write(content)
+        with contents(repository, places, deadline_s=deadline_s) as stored:
+            for oid, names in places.items():
+                for name in names:
+                    os.makedirs(os.path.dirname(name), exist_ok=True)
+                    with open(name, "wb") as file:
+                        file.writelines(stored.parts(oid))
         git = Git(place, deadline_s=deadline_s, env={"GIT_DIR": repository.git_dir, "GIT_WORK_TREE": place})
         # The command has no literal paths; with a dot in front, nothing in them is special.
         asked = zero_terminated([f"./{path}" for path in (*paths, *folders)])

@@ -26,6 +26,8 @@ LOCK_TIMEOUT_S = 5.0
 LOCK_POLL_S = 0.05
 
 _TEMPORARY = "perdure-index-"
+_WITH_CACHE = ("-c", "core.untrackedCache=keep")
+"""Otherwise git drops the list of untracked folders, which saves the user's `git status` time."""
 
 
 class Busy(GitError):
@@ -47,6 +49,8 @@ class Recorded(NamedTuple):
     stage: int
     is_skipped: bool
     """The file is left out of the working tree, for example by `git sparse-checkout`."""
+    is_assumed: bool
+    """git assumes that the file is unchanged (`git update-index --assume-unchanged`)."""
 
 
 def zero_terminated(paths: Collection[str]) -> bytes:
@@ -60,12 +64,12 @@ def recorded(git: Git, paths: Collection[str], env: Mapping[str, str] | None = N
         return {}
     listed = sorted(wanted) if len(wanted) <= PATHS_PER_COMMAND else []
     found: dict[str, list[Recorded]] = {}
-    for line in git.run("ls-files", "--stage", "-t", "-z", "--", *listed, env=env).split(b"\0")[:-1]:
+    for line in git.run("ls-files", "--stage", "-v", "-z", "--", *listed, env=env).split(b"\0")[:-1]:
         facts, _, path_bytes = line.partition(b"\t")
         path = os.fsdecode(path_bytes)
         if path in wanted:
             tag, mode, oid, stage = facts.decode().split(" ")
-            found.setdefault(path, []).append(Recorded(Entry(mode, oid), int(stage), tag == "S"))
+            found.setdefault(path, []).append(Recorded(Entry(mode, oid), int(stage), tag in "Ss", tag.islower()))
     return found
 
 
@@ -82,7 +86,7 @@ def write(
     lines = [f"0 {repository.null_id}\t{path}" for path, entry in entries.items() if entry is None]
     # Removals first: a file may replace a directory.
     lines += [f"{entry.mode} {entry.oid}\t{path}" for path, entry in entries.items() if entry is not None]
-    arguments = ("update-index", "--replace", "-z", "--index-info")
+    arguments = (*_WITH_CACHE, "update-index", "--replace", "-z", "--index-info")
     repository.git(deadline_s).run(*arguments, input=zero_terminated(lines), env=env)
 
 
@@ -165,10 +169,9 @@ def edition(
                 # With its time: git compares it with the files' times to find changes that a file's time doesn't show.
                 shutil.copy2(made.place, temporary)
             write(repository, wanted, made.env, deadline_s)
-            skipped = [path for path in made.paths if any(row.is_skipped for row in found.get(path, ()))]
-            if skipped:
-                arguments = ("update-index", "--skip-worktree", "-z", "--stdin")
-                git.run(*arguments, input=zero_terminated(skipped), env=made.env)
+            rows = {path: found.get(path, ()) for path in made.paths}
+            made.mark("--skip-worktree", [path for path in rows if any(row.is_skipped for row in rows[path])])
+            made.mark("--assume-unchanged", [path for path in rows if any(row.is_assumed for row in rows[path])])
             made.refresh()
         yield made
     finally:
@@ -190,14 +193,20 @@ class Edition(NamedTuple):
     def env(self) -> dict[str, str]:
         return {"GIT_INDEX_FILE": self.temporary}
 
+    def mark(self, option: str, paths: Collection[str]) -> None:
+        """Give entries a mark that the user's entries have: setting an entry removes it."""
+        if paths:
+            arguments = (*_WITH_CACHE, "update-index", option, "-z", "--stdin")
+            self.git.run(*arguments, input=zero_terminated(paths), env=self.env)
+
     def refresh(self) -> None:
         """Note the times of the files, so that the user's git needn't read them again to see that they are
         unchanged."""
         if len(self.paths) > PATHS_PER_COMMAND:
-            self.git.returns("update-index", "-q", "--refresh", env=self.env)
+            self.git.returns(*_WITH_CACHE, "update-index", "-q", "--refresh", env=self.env)
         elif self.paths:
-            listed = ("--pathspec-from-file=-", "--pathspec-file-nul")
-            self.git.returns("add", "--refresh", *listed, input=zero_terminated(self.paths), env=self.env)
+            arguments = (*_WITH_CACHE, "add", "--refresh", "--pathspec-from-file=-", "--pathspec-file-nul")
+            self.git.returns(*arguments, input=zero_terminated(self.paths), env=self.env)
 
     def publish(self) -> None:
         """Make this the index."""

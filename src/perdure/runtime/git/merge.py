@@ -115,11 +115,14 @@ class _Result(NamedTuple):
     needs_commit: bool
 
 
-def preview(worktree: Worktree, strategy: Strategy, *, deadline_s: float | None = None) -> Preview:
-    """What merging would do, and what prevents it. Raises GitError if the repository can't be read."""
+def preview(
+    worktree: Worktree, strategy: Strategy, *, tip: str | None = None, deadline_s: float | None = None
+) -> Preview:
+    """What merging would do, and what prevents it. `tip`: a commit of the uncommitted files, to which the branch would
+    move first. Raises GitError if the repository can't be read."""
     waiting = uncommitted(worktree, deadline_s=deadline_s)
     try:
-        sides = _sides(worktree, deadline_s)
+        sides = _sides(worktree, deadline_s, tip)
     except GitError as error:
         return Preview(uncommitted=waiting, blocked=error.message)
     known = Preview(
@@ -138,7 +141,7 @@ def preview(worktree: Worktree, strategy: Strategy, *, deadline_s: float | None 
         if result.needs_commit or result.branch != sides.branch_commit:
             committer(git)
         if not blocked:
-            _trees(worktree, sides, result, deadline_s)
+            _trees(worktree, sides, result, deadline_s, only=sides.base if tip else None)
     except Conflicts as conflict:
         start = git.run("merge-base", sides.base_commit, sides.branch_commit).decode().split()[0]
         files = _files(sides, start, sides.branch_commit, deadline_s)

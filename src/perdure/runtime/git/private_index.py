@@ -7,7 +7,8 @@ read with it.
 
 The index remembers the times of each file, so that unchanged files aren't read again. git compares whole seconds; the
 comparison here uses the nanoseconds that the index contains too, and also reads a file again if it changed shortly
-before it was recorded. An index is only replaced by a complete one, and one that can't be used is made from scratch.
+before it was recorded. An index is only replaced by one whose entries were all right when it was made, and one that
+can't be used is made from scratch. It may lack files: these are read by the next snapshot.
 """
 
 import contextlib
@@ -29,8 +30,9 @@ from perdure.runtime.git.repository import Repository
 TOO_RECENT_NS = 3_000_000_000
 """A file that changed less than this before it was recorded may have changed again within the resolution of its times,
 which is 2 s on FAT. It is read once more."""
-UNUSED_S = 30 * 86_400.0
-"""A working tree's directory is deleted after this time without a snapshot: then its files are read again."""
+UNUSED_S = 7 * 86_400.0
+"""A working tree's index isn't used any more after this time without a snapshot, and its directory is deleted. This is
+shorter than the two weeks for which `git gc` keeps objects that no ref needs: the index may name such ones."""
 ABANDONED_S = 86_400.0
 """Copies of an index that a killed server left are deleted after this time."""
 
@@ -76,6 +78,9 @@ class PrivateIndex:
         """Create the directory, or write its configuration again if the repository's has changed. `git` runs commands
         in the repository itself."""
         source = f"# {self._source()}\n"
+        with contextlib.suppress(FileNotFoundError):
+            if os.stat(self._folder).st_mtime < time.time() - UNUSED_S:
+                self.forget()
         with contextlib.suppress(OSError), open(self._folder / "config", encoding="utf-8") as file:
             if file.readline() == source:
                 os.utime(self._folder)
@@ -180,9 +185,12 @@ class Edition:
             git.run("update-index", "--add", "--remove", "--replace", "-z", "--stdin", input=listed)
 
     def publish(self) -> None:
-        """Make this the index. Its time is when the snapshot began: all files were read later."""
-        os.utime(self._copy, ns=(self._began_ns, self._began_ns))
-        os.replace(self._copy, self._folder / "index")
+        """Make this the index. Its time is when the snapshot began: all files were read later. Entries that are not
+        certain must have been removed."""
+        # git has written nothing if all files have disappeared.
+        with contextlib.suppress(FileNotFoundError):
+            os.utime(self._copy, ns=(self._began_ns, self._began_ns))
+            os.replace(self._copy, self._folder / "index")
 
 
 def facts(found: os.stat_result) -> tuple[int, ...]:

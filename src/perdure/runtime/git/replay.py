@@ -7,7 +7,7 @@ kept byte by byte, and signatures are dropped, as they would no longer be valid.
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from perdure.runtime.git.checkout import Ground
@@ -40,12 +40,26 @@ class Parsed(NamedTuple):
 
 def merged(ground: Ground, ours: str, theirs: str) -> str:
     """The tree of a merge. Raises Conflicts."""
-    arguments = ("merge-tree", "--write-tree", "--name-only", "--no-messages", "-z", ours, theirs)
-    output = ground.git.run(*arguments, ok=(0, 1))
-    tree, *paths = output.split(b"\0")[:-1]
-    if paths:
-        raise Conflicts([os.fsdecode(path) for path in dict.fromkeys(paths)])
-    return tree.decode()
+    arguments = ("merge-tree", "--write-tree", "--name-only", "--messages", "-z", ours, theirs)
+    status, output = ground.git.returns(*arguments, ok=(0, 1))
+    tree, *fields = output.split(b"\0")
+    if status == 0:
+        return tree.decode()
+    # git doesn't list a path for each kind of conflict, such as a folder of which it can't say where it was moved.
+    end = fields.index(b"")
+    names = fields[:end] or list(_named(fields[end + 1 : -1]))
+    raise Conflicts([os.fsdecode(name) for name in dict.fromkeys(names)])
+
+
+def _named(fields: Sequence[bytes]) -> Iterator[bytes]:
+    """The paths that the messages of `git merge-tree -z` name: each has their number, they, its kind, and its text."""
+    position = 0
+    while position < len(fields):
+        count = int(fields[position])
+        kind = fields[position + count + 1]
+        if kind.startswith(b"CONFLICT"):
+            yield from fields[position + 1 : position + count + 1]
+        position += count + 3
 
 
 def replayed(ground: Ground, base: str, branch: str, committer: bytes | None) -> str:

@@ -206,6 +206,12 @@ def head(repository: Repository, deadline_s: float | None = None) -> Head:
     return Head(branch, commit_id.decode().strip() if status == 0 else None)
 
 
+def is_partial(git: Git) -> bool:
+    """Whether git fetches objects only when it needs them, so that some are missing."""
+    # Status 1: there is no such setting.
+    return bool(git.run("config", "--get-regexp", r"^(remote\..*\.promisor|extensions\.partialclone)$", ok=(0, 1)))
+
+
 def _first_line(path: str) -> str:
     try:
         with open(path, "rb") as file:

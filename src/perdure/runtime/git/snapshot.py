@@ -5,8 +5,8 @@ file that git tracks or would show as untracked, with its raw bytes. It changes 
 nor any file: it only adds objects, and refs below `refs/perdure/` that keep them.
 
 Some files are left alone, and the snapshot names them: large ones, submodules, other repositories inside the working
-tree. They are not in the tree, except submodules with the commit that the index has. So whoever compares two snapshots
-must leave out what either of them has left alone.
+tree, also bare ones. They are not in the tree, except submodules with the commit that the index has. So whoever
+compares two snapshots must leave out what either of them has left alone.
 """
 
 import contextlib
@@ -23,6 +23,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from perdure.runtime.git.apply import TEMPORARY
+from perdure.runtime.git.checkout import configured_filters, filtered
 from perdure.runtime.git.command import Git, GitError, GitOutputTooLarge, GitTimeout, shown
 from perdure.runtime.git.difference import differing
 from perdure.runtime.git.ignore_rules import RULES, ignored
@@ -37,6 +38,9 @@ REFS_TIMEOUT_S = 30.0
 REFS = "refs/perdure/"
 FILES_PER_LOOK = 1000
 """After so many files, the time is checked."""
+PART_FILES = 5000
+PART_BYTES = 64 * 1024 * 1024
+"""How much one command records. If the time is over, the next try continues after the last complete part."""
 LEFT_ALONE = 1000
 """With more files that would have to be left alone and named, there is no snapshot."""
 
@@ -78,7 +82,8 @@ class Limits(msgspec.Struct, frozen=True):
     file_bytes: int = 20 * 1024 * 1024
     """Larger files are left alone."""
     total_bytes: int = 1024 * 1024 * 1024
-    """Of all untracked files together. The largest folders without tracked files are left alone."""
+    """Of all files together that git doesn't have as they are: those that are untracked or stored through a filter,
+    such as Git LFS. The largest folders without tracked files, and the largest filtered files, are left alone."""
     files: int = 100_000
     """Tracked and untracked. More tracked files are over the budget; otherwise as with `total_bytes`."""
 
@@ -174,8 +179,17 @@ class Snapshots:
         return git.run(*arguments, input=message.encode(), env=_IDENTITY | dates).decode().strip()
 
     def forget(self, repository: Repository, session_id: str) -> None:
-        """Delete all refs of a session. git removes what only they have kept after its grace period."""
+        """Delete all refs of a session. git removes what only they have kept after its grace period, so the indexes
+        that no other session uses are deleted too: they would name objects that are gone then."""
         git = repository.git(time.monotonic() + REFS_TIMEOUT_S)
+        users: dict[str, set[str]] = {repository.root: {session_id}}
+        for each, _, note in self._notes(repository):
+            users.setdefault(str(note.get("root")), set()).add(each)
+        for root, sessions in users.items():
+            # A root that is no path is not from Perdure.
+            with contextlib.suppress(UnicodeEncodeError):
+                if sessions == {session_id}:
+                    PrivateIndex(self._folder, msgspec.structs.replace(repository, root=root)).forget()
         names = git.run("for-each-ref", "--format=%(refname)", f"{REFS}{session_id}/").split(b"\n")[:-1]
         if names:
             commands = b"".join(b"delete " + name + b"\0\0" for name in names)
@@ -205,7 +219,7 @@ class Snapshots:
             try:
                 note = json.loads(message)
                 number = int(turn)
-            except ValueError:
+            except (ValueError, RecursionError):
                 # Not one of ours.
                 continue
             if isinstance(note, dict):
@@ -236,6 +250,7 @@ class _Taking:
         self._root = os.path.join(os.fsencode(repository.root), b"")
         self._parents: dict[bytes, bool] = {b"": True}
         self._left_alone: list[LeftAlone] = []
+        self._is_changed = False
 
     def take(self) -> Snapshot:
         now = head(self._repository, self._deadline_s)
@@ -246,18 +261,24 @@ class _Taking:
                 f"git tracks {len(files)} files in {shown(self._repository.root)}, more than the limit of "
                 f"{self._limits.files}."
             )
-        untracked = self._look(listing.untracked)
+        untracked = self._look(self._outside_bare_repositories(listing))
         self._leave_out_masses(files, untracked, listing)
         files |= untracked
         submodules = self._submodules(listing, files)
-        self._record(files, submodules)
-        if len(self._left_alone) > LEFT_ALONE:
-            raise OverBudget(
-                f"{len(self._left_alone)} files and folders in {shown(self._repository.root)} would have to be left "
-                "alone. Add what isn't part of the project to .gitignore."
-            )
+        try:
+            self._record(files, submodules)
+            if len(self._left_alone) > LEFT_ALONE:
+                raise OverBudget(
+                    f"{len(self._left_alone)} files and folders in {shown(self._repository.root)} would have to be "
+                    "left alone. Add what isn't part of the project to .gitignore."
+                )
+            tree = self._write_tree()
+        finally:
+            # Also if the time was over: the next try then needn't read again what this one has recorded.
+            if self._is_changed:
+                self._edition.publish()
         return Snapshot(
-            tree=self._write_tree(),
+            tree=tree,
             head=now.commit,
             branch=now.branch,
             left_alone=sorted(self._left_alone, key=lambda each: each.path),
@@ -282,6 +303,29 @@ class _Taking:
                     # A path with a conflict has up to three entries.
                     tracked[path] = None
         return _Listing(list(tracked), submodules, untracked)
+
+    def _outside_bare_repositories(self, listing: _Listing) -> list[bytes]:
+        """The untracked files without those of bare repositories, which git lists as if they were ordinary files. One
+        that git tracks as files has files that belong to the project."""
+        heads = [path for path in listing.untracked if path.endswith(b"/HEAD")]
+        found = {path[:-4] for path in heads if self._is_bare_repository(path[:-4])}
+        if found:
+            found -= {folder for path in listing.tracked for folder in _folders(path)}
+        if not found:
+            return listing.untracked
+        outside, named = [], set()
+        for path in listing.untracked:
+            bare = next((folder for folder in _folders(path) if folder in found), None)
+            if bare:
+                named.add(bare)
+            else:
+                outside.append(path)
+        for folder in sorted(named):
+            self._name(folder, "nested_repository", "It is a bare repository of its own.")
+        return outside
+
+    def _is_bare_repository(self, folder: bytes) -> bool:
+        return all(os.path.isdir(os.path.join(self._root, folder, name)) for name in (b"objects", b"refs"))
 
     def _name_unopened(self, warnings: str) -> None:
         """Name the folders of which git could not list the untracked files."""
@@ -348,8 +392,11 @@ class _Taking:
     def _leave_out_masses(
         self, tracked: dict[bytes, os.stat_result], untracked: dict[bytes, os.stat_result], listing: _Listing
     ) -> None:
-        """Leave the largest folders without tracked files alone, until the rest is within the limits."""
+        """Leave the largest folders without tracked files, and the largest files that git stores through a filter,
+        alone until the rest is within the limits."""
         size = sum(found.st_size for found in untracked.values())
+        stored_twice = self._stored_twice(tracked, self._limits.total_bytes - size)
+        size += sum(tracked[path].st_size for path in stored_twice)
         excess_files = len(tracked) + len(untracked) - self._limits.files
         if excess_files <= 0 and size <= self._limits.total_bytes:
             return
@@ -358,22 +405,36 @@ class _Taking:
         for path in untracked:
             top = next((folder for folder in _folders(path) if folder not in folders), path)
             groups.setdefault(top, []).append(path)
+        groups |= {path: [path] for path in stored_twice}
+        known = untracked | {path: tracked[path] for path in stored_twice}
         by_count = excess_files > 0
         weight = {
-            top: len(paths) if by_count else sum(untracked[path].st_size for path in paths)
-            for top, paths in groups.items()
+            top: len(paths) if by_count else sum(known[path].st_size for path in paths) for top, paths in groups.items()
         }
         for top in sorted(groups, key=lambda top: (-weight[top], top)):
             if excess_files <= 0 and size <= self._limits.total_bytes:
                 return
-            volume = sum(untracked.pop(path).st_size for path in groups[top])
+            volume = sum(known[path].st_size for path in groups[top])
             count = len(groups[top])
             size -= volume
             excess_files -= count
-            advice = "Add it to .gitignore if it isn't part of the project."
-            self._name(
-                top, "too_many", f"There are too many untracked files; here {count} of {_size(volume)}. {advice}"
-            )
+            for path in groups[top]:
+                (tracked if path in stored_twice else untracked).pop(path)
+            reason = f"There are too many untracked files; here {count} of {_size(volume)}. Add it to .gitignore if it "
+            reason += "isn't part of the project."
+            if top in stored_twice:
+                reason = f"git stores it through the filter {shown(stored_twice[top])}, so a snapshot needs its "
+                reason += f"{_size(volume)} once more. There are too many such files."
+            self._name(top, "too_many", reason)
+
+    def _stored_twice(self, tracked: dict[bytes, os.stat_result], budget_bytes: int) -> dict[bytes, str]:
+        """The tracked files whose bytes are not in the repository because of a filter, and its name. Empty if all
+        tracked files together are within a budget."""
+        if sum(found.st_size for found in tracked.values()) <= budget_bytes:
+            return {}
+        configured = configured_filters(self._git)
+        found = filtered(self._git, [os.fsdecode(path) for path in tracked]) if configured else {}
+        return {os.fsencode(path): name for path, name in found.items() if name in configured}
 
     def _submodules(self, listing: _Listing, files: dict[bytes, os.stat_result]) -> dict[bytes, str]:
         """The submodules that no file has replaced."""
@@ -415,21 +476,19 @@ class _Taking:
         # What was a submodule and is a file now, or the reverse, is taken out first.
         removed |= {path for path in moved if path in edition.entries}
         if not (changed or removed or moved):
-            self._is_changed = False
             return
-        self._is_changed = True
         git = edition.git(self._deadline_s)
         with _steady_files():
             edition.remove(git, removed, moved)
-            edition.record(git, changed)
+            # From here on, each entry is right as far as its file's times say.
+            self._is_changed = True
+            for part in _parts(changed, files):
+                edition.record(git, part)
 
     def _write_tree(self) -> str:
         # It compares files that changed just before they were recorded.
         with _steady_files():
-            tree = self._edition.git(self._deadline_s).run("write-tree").decode().strip()
-        if self._is_changed:
-            self._edition.publish()
-        return tree
+            return self._edition.git(self._deadline_s).run("write-tree").decode().strip()
 
 
 @contextlib.contextmanager
@@ -475,6 +534,20 @@ def _folders(path: bytes) -> Iterator[bytes]:
     while position >= 0:
         yield path[: position + 1]
         position = path.find(b"/", position + 1)
+
+
+def _parts(paths: list[bytes], files: dict[bytes, os.stat_result]) -> Iterator[list[bytes]]:
+    """The paths in parts that one command each can record."""
+    part: list[bytes] = []
+    size = 0
+    for path in paths:
+        if part and (len(part) >= PART_FILES or size + files[path].st_size > PART_BYTES):
+            yield part
+            part, size = [], 0
+        part.append(path)
+        size += files[path].st_size
+    if part:
+        yield part
 
 
 def _is_refused(path: bytes, mode: int) -> bool:

@@ -18,10 +18,11 @@ from typing import NamedTuple
 
 import msgspec
 
-from perdure.runtime.git.checkout import configured_filters, filtered
+from perdure.runtime.git import checkout
 from perdure.runtime.git.command import WORKTREES, Git, GitError, require, shown
 from perdure.runtime.git.commit import Outdated, contains, move, named
-from perdure.runtime.git.index import LOCK_POLL_S, LOCK_TIMEOUT_S
+from perdure.runtime.git.difference import SUBMODULE
+from perdure.runtime.git.index import LOCK_POLL_S, LOCK_TIMEOUT_S, recorded
 from perdure.runtime.git.repository import (
     UNFINISHED,
     InProgress,
@@ -310,10 +311,10 @@ def _check_out(opened: Repository, deadline_s: float) -> bool:
 def _notes(opened: Repository, deadline_s: float) -> list[str]:
     notes = []
     git = opened.git(deadline_s)
-    configured = configured_filters(git)
+    configured = checkout.configured_filters(git)
     if configured:
         files = [os.fsdecode(path) for path in git.run("ls-files", "-z").split(b"\0")[:-1]]
-        found = {path: name for path, name in filtered(git, files).items() if name in configured}
+        found = {path: name for path, name in checkout.filtered(git, files).items() if name in configured}
         if found:
             filters = ", ".join(sorted(set(found.values())))
             notes.append(
@@ -380,8 +381,29 @@ def _ignored(tree: Repository, deadline_s: float | None) -> list[str]:
     arguments = ("status", "--porcelain", "-z", "--untracked-files=all", "--no-renames", "--ignored=matching")
     output, is_cut = tree.git(deadline_s).head(*arguments, max_bytes=UNCOMMITTED_BYTES)
     listed = [os.fsdecode(record[3:]) for record in output.split(b"\0")[:-1] if record.startswith(b"!! ")]
-    found = [path for path in listed if REBUILT.isdisjoint(path.split("/"))]
-    return found or (listed if is_cut else [])
+    kept = [path for path in listed if REBUILT.isdisjoint(path.split("/"))]
+    kept = kept or [inner for path in listed for inner in _repositories_in(tree.root, path)]
+    return kept or (listed if is_cut else [])
+
+
+def _repositories_in(root: str, path: str) -> Iterator[str]:
+    """Repositories in an ignored folder, such as those of `pip install --editable git+...` in `.venv/src`."""
+    top = os.path.join(root, path)
+    for place, folders, files in () if os.path.islink(top) else os.walk(top):
+        if ".git" in folders or ".git" in files:
+            yield os.path.relpath(place, root) + "/"
+            folders.clear()
+
+
+def _hidden(tree: Repository, deadline_s: float | None) -> list[str]:
+    """Changed files that `git status` doesn't show, because their entry is marked."""
+    git = tree.git(deadline_s)
+    records = git.run("ls-files", "-v", "-z").split(b"\0")[:-1]
+    marked = [os.fsdecode(record[2:]) for record in records if record[:1] == b"S" or record[:1].islower()]
+    present = [path for path in marked if os.path.lexists(os.path.join(tree.root, path))]
+    entries = {path: rows[0].entry for path, rows in recorded(git, present).items()}
+    files = {path: entry for path, entry in entries.items() if entry.mode != SUBMODULE}
+    return sorted(checkout.found(tree, files, deadline_s).changed)
 
 
 def _submodules(tree: Repository, deadline_s: float | None) -> list[str]:
@@ -398,6 +420,8 @@ def removable(worktree: Worktree, *, deadline_s: float | None = None) -> str | N
     repository = project(worktree, deadline_s)
     git = repository.git(deadline_s)
     tree = _opened(worktree, repository)
+    if os.path.islink(worktree.path):
+        return f"{shown(worktree.path)} is a link now, not a worktree of {shown(worktree.repository)}."
     if tree is None and os.path.isdir(worktree.path) and set(os.listdir(worktree.path)) - {".git"}:
         return f"{shown(worktree.path)} has files but is not a worktree of {shown(worktree.repository)} any more."
     if any(place.path == worktree.path and place.is_locked for place in places(repository, deadline_s)):
@@ -452,6 +476,13 @@ def _reason_in_files(tree: Repository, git: Git, deadline_s: float | None) -> st
     files = _dirty(tree, deadline_s)
     if files:
         return f"The worktree has uncommitted changes: {named(files)}."
+    hidden = _hidden(tree, deadline_s)
+    if hidden:
+        return (
+            f"The worktree has changes in files that git was told not to look at: {named(hidden)}. Run `git "
+            "update-index --no-skip-worktree FILE` and `git update-index --no-assume-unchanged FILE`, then commit or "
+            "undo them."
+        )
     submodules = _submodules(tree, deadline_s)
     if submodules:
         return f"The worktree has submodules, whose commits may be nowhere else: {named(submodules)}."
@@ -487,7 +518,7 @@ def _take_away(worktree: Worktree, repository: Repository | None, deadline_s: fl
         _delete(removed)
     except OSError as error:
         place = removed if os.path.lexists(removed) else worktree.path
-        raise GitError(f"{shown(place)} can't be deleted: {error.strerror}. Delete it yourself.") from None
+        raise GitError(f"{shown(place)} can't be deleted: {error.strerror or error}. Delete it yourself.") from None
 
 
 def _delete_branch(repository: Repository, worktree: Worktree, deadline_s: float | None) -> bool:
@@ -504,6 +535,8 @@ def _delete_branch(repository: Repository, worktree: Worktree, deadline_s: float
 
 
 def _delete(folder: str) -> None:
+    if os.path.islink(folder):
+        os.unlink(folder)
     if not os.path.isdir(folder):
         return
     for place, folders, _ in os.walk(folder):
