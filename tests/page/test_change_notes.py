@@ -4,16 +4,21 @@ import re
 import struct
 import subprocess
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import expect
 
+from tests.harness import LiveServer
 from tests.page.person import Person
 from tests.page.repositories import GIT_S, git, make_repository, recorded
-from tests.page.test_changes import at_cursor, diffs, opened, part, presses, view, working
+from tests.page.test_changes import at_cursor, diffs, opened, part, presses, runs, until_at, view, working
+from tests.page.test_views import shoot
 
 pytestmark = pytest.mark.needs("git")
+
+LONG_LINE_CALLS = 200_000
 
 
 def png(width: int, height: int) -> bytes:
@@ -28,8 +33,8 @@ def png(width: int, height: int) -> bytes:
 
 
 def can_be_undone(root: Path, patch: str) -> bool:
-    """Whether `git apply` accepts the patch as what has changed. Like git's, it has no binary files."""
-    reverse = ["git", "apply", "--check", "--reverse", "--exclude=*.png"]
+    """Whether `git apply` accepts the patch as what has changed."""
+    reverse = ["git", "apply", "--check", "--reverse"]
     done = subprocess.run(reverse, cwd=root, input=patch, capture_output=True, text=True, timeout=GIT_S)
     return done.returncode == 0
 
@@ -52,7 +57,7 @@ def test_white_space_is_hidden_but_patches_have_it_and_images_are_shown(person: 
         expect(picture.get_by_role("img", name=f"logo.png, {name} the change")).to_be_visible()
     view(person).get_by_role("button", name="More about the changes").click()
     person.page.get_by_role("menuitemcheckbox", name="Ignore whitespace").click()
-    expect(part(person, "a.py")).to_contain_text("No line differs.")
+    expect(part(person, "a.py")).to_contain_text("Only whitespace differs.")
     expect(part(person, "b.py").locator(".added")).to_have_text(re.compile("two"))
     shown = person.server.http.get(f"/api/sessions/{session}/changes/patch", params={"turn": 1}).text
     for item in ("Copy patch", "Download patch"):
@@ -64,8 +69,8 @@ def test_white_space_is_hidden_but_patches_have_it_and_images_are_shown(person: 
         else:
             with person.page.expect_download() as download:
                 entry.click()
-            assert download.value.path().read_text() == shown
-    assert "+    a()" in shown and can_be_undone(root, shown)
+            assert "GIT binary patch" in (patch := download.value.path().read_text())
+    assert "+    a()" in shown and can_be_undone(root, patch)
 
 
 def test_a_comment_says_what_became_of_its_lines_and_follows_them(person: Person, tmp_path: Path) -> None:
@@ -121,17 +126,20 @@ def test_whose_changes_they_are_is_said(person: Person, tmp_path: Path) -> None:
         recorded(server, other)
     opened(person, session)
     notes = view(person).get_by_role("list", name="Notes")
-    expect(part(person, "b.txt")).to_contain_text("outside")
-    told = notes.get_by_text("1 file was changed by somebody else between this session's turns.")
+    expect(part(person, "b.txt")).to_contain_text("Changed by you or another program, not by a turn of this session.")
+    # Nor is it counted.
+    expect(view(person)).to_contain_text("2 files")
+    expect(view(person)).to_contain_text("0 of 2 viewed")
+    told = notes.get_by_text("1 file was changed by you or another program between this session's turns.")
     # Enter on a note opens it, although it also opens what is at the cursor.
     told.focus()
     presses(person, "Enter")
     expect(notes.get_by_text("b.txt", exact=True)).to_be_visible()
     # After a box was checked, the keys of the view still work.
     part(person, "a.txt").get_by_role("checkbox", name="Viewed a.txt").click()
-    expect(view(person)).to_contain_text("1 of 3 viewed")
-    presses(person, "Shift+N v")
-    expect(view(person)).to_contain_text("2 of 3 viewed")
+    expect(view(person)).to_contain_text("1 of 2 viewed")
+    presses(person, "Shift+N v Shift+N v")
+    expect(view(person)).to_contain_text("2 of 2 viewed")
     expect(notes).to_contain_text("Another session worked in this directory at the same time")
     notes.get_by_role("link", name="Other").click()
     expect(person.page).to_have_url(re.compile(f"/s/{other}/changes"))
@@ -159,3 +167,57 @@ def test_a_tool_leads_to_its_change_below_the_top_of_the_repository(person: Pers
     # A link from elsewhere, which only knows the path.
     person.go(f"/s/{session}/changes?file={root}/app/a.txt")
     expect(at_cursor(person)).to_contain_text("app/a.txt")
+
+
+def test_a_comment_on_a_file_that_is_no_longer_changed_is_shown_and_can_be_deleted(
+    person: Person, tmp_path: Path
+) -> None:
+    root = make_repository(tmp_path / "site", {"a.txt": "one\n", "b.txt": "one\n"})
+    session = person.server.create(workdir=str(root))
+    person.server.turn(session, "edit a.txt\nedit b.txt")
+    recorded(person.server, session)
+    opened(person, session)
+    until_at(person, "a.txt", "Shift+P")
+    presses(person, "n c")
+    person.page.keyboard.type("Why?")
+    presses(person, "Control+Enter")
+    expect(part(person, "a.txt").get_by_role("article", name=re.compile("^Draft"))).to_contain_text("Why?")
+    person.server.post(f"/api/sessions/{session}/discard", {"path": "a.txt"}, expect=200)
+    lost = view(person).get_by_role("region", name="Comments on files that are not shown")
+    with working(person.server, session):
+        pass
+    expect(part(person, "a.txt")).to_have_count(0)
+    expect(lost).to_contain_text("a.txt is not among these changes any more.")
+    expect(lost.get_by_role("article")).to_contain_text("Why?")
+    # It is about the whole session, not about its second turn.
+    runs(person, "Changes of the previous turn")
+    expect(view(person)).to_contain_text("In turn 2, no files changed.")
+    expect(lost).to_have_count(0)
+    runs(person, "Changes of the whole session")
+    lost.get_by_role("button", name="Delete comment").click()
+    expect(lost).to_have_count(0)
+    expect(view(person).get_by_role("form", name="Review")).to_have_count(0)
+    expect(diffs(person)).to_be_focused()
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_a_file_of_one_very_long_line_is_cut(
+    shared: LiveServer, make_person: Callable[..., Person], tmp_path: Path, width: int
+) -> None:
+    root = make_repository(tmp_path / "site", {"app.min.js": "a();" * LONG_LINE_CALLS})
+    session = shared.create(workdir=str(root))
+    with working(shared, session):
+        (root / "app.min.js").write_text("b();" * LONG_LINE_CALLS)
+    person = make_person(shared, width=width, height=800)
+    opened(person, session)
+    expect(part(person, "app.min.js").locator(".line")).to_have_count(2)
+    expect(part(person, "app.min.js").locator(".added")).to_contain_text("more characters")
+    presses(person, "n c")
+    form = diffs(person).get_by_role("textbox", name="Comment")
+    expect(form).to_be_focused()
+    person.page.keyboard.type("Don't commit this.")
+    presses(person, "Control+Enter")
+    expect(diffs(person).get_by_role("article", name=re.compile("^Draft"))).to_contain_text("Don't commit this.")
+    assert person.page.evaluate("() => document.documentElement.scrollWidth") <= width
+    assert person.page.evaluate("() => document.body.innerText.length") < 50_000, "most of the lines is not drawn"
+    shoot(person, f"changes-long-line-{width}")

@@ -50,9 +50,9 @@ def test_an_undo_asks_what_to_do_with_files_that_changed_since(person: Person, r
     choose(person, "More about the changes", "File operations")
     operations = dialog(person, "File operations")
     operations.get_by_role("button", name="Undo").click()
-    asked = dialog(person, "No file was changed")
+    asked = dialog(person, "Undo? 1 file has changed since")
     expect(asked.get_by_role("list", name="Paths and reasons").get_by_role("listitem")).to_have_text(
-        ["a.txt It was changed after the session's last turn."]
+        ["a.txt It was changed after this operation."]
     )
     asked.get_by_role("button", name="Cancel").click()
     assert (root / "a.txt").read_text() == "mine\n" and (root / "b.txt").read_text() == "one\n"
@@ -70,12 +70,16 @@ def test_a_discard_is_undone_from_its_toast_and_refused_if_the_file_is_another_o
     opened(person, session)
     choose(person, "Actions for a.txt", "Discard the file's changes")
     dialog(person, re.compile("^Discard")).get_by_role("button", name="Discard").click()
+    # While it has the focus, it stays.
     undo = person.page.get_by_role("button", name="Undo", exact=True)
-    undo.hover()
+    undo.focus()
     eventually(lambda: (root / "a.txt").read_text() == "one\n", "the change is discarded")
     (root / "a.txt").write_text("mine\n")
-    undo.click()
-    dialog(person, "No file was changed").get_by_role("button", name="Overwrite").click()
+    undo.press("Enter")
+    asked = dialog(person, "Undo? 1 file has changed since")
+    # Without this file, there is nothing to undo.
+    expect(asked.get_by_role("button", name="Keep these")).to_have_count(0)
+    asked.get_by_role("button", name="Overwrite").click()
     eventually(lambda: (root / "a.txt").read_text() == AGENTS, "the discard is undone")
     # While the dialog is open, the agent changes the file. What was seen is not there any more.
     opened(person, session)
@@ -131,7 +135,9 @@ def test_a_commit_has_only_the_files_that_the_dialog_shows(person: Person, root:
     expect(field).to_be_focused()
     expect(asked.get_by_role("checkbox", name="a.txt")).to_be_checked()
     expect(asked.get_by_role("checkbox", name="b.txt")).not_to_be_checked()
-    expect(asked.get_by_role("listitem").filter(has_text="b.txt")).to_contain_text("also changed by somebody else")
+    expect(asked.get_by_role("listitem").filter(has_text="b.txt")).to_contain_text(
+        "also changed by you or another program"
+    )
     # A file that appears now was not decided about.
     person.server.turn(session, "edit c.txt")
     recorded(person.server, session)
@@ -145,6 +151,64 @@ def test_a_commit_has_only_the_files_that_the_dialog_shows(person: Person, root:
     field.press("Control+Enter")
     expect(dialog(person, "Committed")).to_be_visible()
     assert git(root, "show", "--name-only", "--format=%s", "HEAD").split() == ["Only", "one", "a.txt"]
+
+
+def test_a_commit_is_refused_if_a_file_is_not_what_the_dialog_showed(person: Person, root: Path) -> None:
+    session = worked(person.server, root, "edit a.txt\nedit b.txt", "edit b.txt")
+    # Whatever is shown, a commit is of the whole session.
+    opened(person, session, 2)
+    runs(person, "Commit")
+    asked = dialog(person, "Commit")
+    expect(asked.get_by_role("checkbox")).to_have_count(2)
+    (root / "a.txt").write_text("mine\n")
+    asked.get_by_role("textbox", name="Commit message").fill("Both")
+    asked.get_by_role("button", name="Commit 2 files").click()
+    refused = asked.get_by_role("alert")
+    expect(refused).to_contain_text("1 file changed since you read the changes, so nothing was committed.")
+    expect(refused.get_by_role("listitem")).to_have_text(["a.txt It has changed since you read it."])
+    assert git(root, "log", "--format=%s") == "First"
+    # The message and the choice are still there.
+    asked.get_by_role("checkbox", name="a.txt").uncheck()
+    asked.get_by_role("button", name="Commit 1 file").click()
+    expect(dialog(person, "Committed")).to_be_visible()
+    assert git(root, "show", "--name-only", "--format=%s", "HEAD").split() == ["Both", "b.txt"]
+    # What the page does not show can be committed too, if that is chosen.
+    presses(person, "Enter")
+    runs(person, "Commit")
+    asked.get_by_role("textbox", name="Commit message").fill("The other")
+    asked.get_by_role("button", name="Commit 1 file").click()
+    asked.get_by_role("checkbox", name="as they are now").check()
+    asked.get_by_role("button", name="Commit 1 file").click()
+    expect(dialog(person, "Committed")).to_be_visible()
+    assert git(root, "show", "HEAD:a.txt") == "mine"
+
+
+def test_discarding_a_file_warns_that_somebody_else_changed_it_too(person: Person, root: Path) -> None:
+    session = worked(person.server, root, "edit a.txt")
+    (root / "a.txt").write_text(AGENTS + "mine\n")
+    (root / "b.txt").write_text("mine\n")
+    person.server.turn(session, "edit c.txt")
+    recorded(person.server, session)
+    opened(person, session)
+    choose(person, "Actions for a.txt", "Discard the file's changes")
+    asked = dialog(person, "Discard the file's changes?")
+    expect(asked).to_contain_text("You or another program also changed this file between the turns.")
+    expect(asked.get_by_role("button", name="Cancel")).to_be_focused()
+    presses(person, "Enter")
+    assert (root / "a.txt").read_text() == AGENTS + "mine\n"
+    choose(person, "Actions for a.txt", "Discard the file's changes")
+    asked.get_by_role("button", name="Discard anyway").click()
+    expect(person.page.get_by_text("Discarded the change to a.txt.")).to_be_visible()
+    assert (root / "a.txt").read_text() == "one\n"
+    choose(person, "Actions for b.txt", "Discard the file's changes")
+    expect(asked).to_contain_text("No turn of this session changed this file")
+    asked.get_by_role("button", name="Discard anyway").click()
+    expect(person.page.get_by_text("Discarded the change to b.txt.")).to_be_visible()
+    assert (root / "b.txt").read_text() == "one\n"
+    # One turn's changes are its own.
+    opened(person, session, 2)
+    choose(person, "Actions for c.txt", "Discard the file's changes")
+    expect(dialog(person, "Delete the new file?")).not_to_contain_text("another program")
 
 
 def test_all_files_are_committed_only_if_that_is_chosen(

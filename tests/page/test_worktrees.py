@@ -124,6 +124,23 @@ def test_a_conflict_changes_nothing_and_the_agent_can_be_asked_to_resolve_it(
     assert (site / "a.txt").read_text() == "theirs\n"
 
 
+def test_the_preview_has_the_conflicts_of_files_that_are_not_committed(
+    person: Person, session: str, site: Path
+) -> None:
+    own = own_folder(person, session)
+    (own / "a.txt").write_text("theirs\n")
+    commit(site, "a.txt", "ours\n", "Ours")
+    dialog = merge_dialog(person, session)
+    expect(dialog.get_by_role("alert").get_by_role("list", name="In conflict")).to_have_text("a.txt")
+    expect(dialog.get_by_role("button", name="Commit and merge into trunk")).to_be_disabled()
+    # The commit that would be made is shown with its message.
+    expect(dialog.get_by_role("list", name="1 commit")).to_contain_text("Fix the form")
+    dialog.get_by_role("textbox").fill("Theirs")
+    dialog.get_by_role("textbox").blur()
+    expect(dialog.get_by_role("list", name="1 commit")).to_contain_text("Theirs")
+    assert git(own, "log", "-1", "--format=%s") == "First" and (site / "a.txt").read_text() == "ours\n"
+
+
 def test_local_changes_in_the_way_stop_it_and_stay(person: Person, session: str, site: Path) -> None:
     commit(own_folder(person, session), "a.txt", "two\n", "Second")
     (site / "a.txt").write_text("mine\n")

@@ -4,11 +4,12 @@ import { describe, expect, it } from "vitest";
 import type { Draft } from "../src/state/review";
 import type { FileState } from "../src/state/changes";
 import { readPatch, type PatchFile } from "../src/text/patch";
-import { pathsOf, type ChangedFile, type Changes, type Comment } from "../src/wire/changes";
+import { ownOf, pathsOf, type Operation, type ChangedFile, type Changes, type Comment } from "../src/wire/changes";
 import { extended, hunkAt, linesOf, moved, passageOf, withinHunk } from "../src/views/changes/cursor";
-import { fileOf } from "../src/views/changes/finding";
+import { fileOf, turnBeside, undoableOf } from "../src/views/changes/finding";
 import { linesFor, partAt, stacked } from "../src/views/changes/heights";
-import { blocksOf, rowFor, rowsOf, type Row, type Wanted } from "../src/views/changes/rows";
+import { blocksOf, linesOn, nearest, rowFor, rowsOf, withComments, type Row, type Wanted } from "../src/views/changes/rows";
+import { marksIn } from "../src/views/changes/painting";
 import { anchorAt, positionOf, rangeAt, topsOf } from "../src/views/changes/scrolling";
 import { SectionMaker, type Options } from "../src/views/changes/sections";
 import { nothing, tell } from "../src/views/changes/telling";
@@ -34,7 +35,7 @@ index 1..2 100644
  last
 `;
 const patch = [...readPatch(TEXT)].find((file): file is PatchFile => file !== null)!;
-const PLAIN: Wanted = { split: false, unfolded: new Map(), content: null, unfolds: true, comments: [], drafts: [] };
+const PLAIN: Wanted = { split: false, unfolded: new Map(), content: null, unfolds: true };
 const said = (row: Row) =>
   row.kind === "line" ? `${row.line.kind[0]}${row.line.text}` : row.kind === "pair" ? `${row.left?.text ?? "·"}|${row.right?.text ?? "·"}` : row.kind === "hunk" ? `@${row.gap?.count ?? "-"}` : row.kind;
 
@@ -69,14 +70,15 @@ describe("rows", () => {
   const comment = (changes: Partial<Comment>): Comment => ({ comment_id: "c", path: "a.py", side: "new", line: 13, end_line: null, turn: null, quote: null, text: "t", sent_turn: 1, state: "open", at: "", ...changes });
 
   it("have comments below their lines, on the right side", () => {
-    const rows = rowsOf(patch, { ...PLAIN, comments: [comment({}), comment({ comment_id: "d", side: "old", line: 12, end_line: 13 }), comment({ comment_id: "e", line: 500 })] });
+    const rows = withComments(rowsOf(patch, PLAIN), [comment({}), comment({ comment_id: "d", side: "old", line: 12, end_line: 13 }), comment({ comment_id: "e", line: 500 })], []);
     expect(rows.map(said).slice(0, 9)).toEqual(["comment", "@10", "seleven", "rtwelve", "rthirteen", "comment", "a12", "a13", "comment"]);
   });
 
   it("have comments below the nearest lines that say what was quoted, wherever turns have moved them", () => {
     const rows = rowsOf(patch, PLAIN);
     const placed = (changes: Partial<Comment>) => {
-      const at = rowFor(rows, comment(changes));
+      const one = comment(changes);
+      const at = rowFor(linesOn(rows, one.side), one);
       return at < 0 ? null : said(rows[at]!);
     };
     expect(placed({ turn: 3, line: 90, quote: "13.5" })).toBe("a13.5");
@@ -95,10 +97,27 @@ describe("rows", () => {
 
   it("say which lines a moved comment is on", () => {
     const draft: Draft = { id: "d", path: "a.py", side: "new", line: 90, end_line: null, turn: null, quote: "13.5", text: "t", open: false };
-    const rows = rowsOf(patch, { ...PLAIN, comments: [comment({ line: 4, end_line: 5, quote: "12\n13" }), comment({ comment_id: "e", quote: "gone" })], drafts: [draft] });
+    const rows = withComments(rowsOf(patch, PLAIN), [comment({ line: 4, end_line: 5, quote: "12\n13" }), comment({ comment_id: "e", quote: "gone" })], [draft]);
     expect(rows.flatMap((row) => (row.kind === "comment" || row.kind === "draft" ? [[row.placed, row.shift]] : []))).toEqual([[false, 0], [true, 8], [true, -76]]);
     expect(linesOf(draft, -76)).toBe("Line 14");
     expect(linesOf(comment({ line: 4, end_line: 5 }), 8)).toBe("Lines 12 to 13");
+  });
+
+  it("keep the marks of changed words when a comment comes between the lines", () => {
+    const rows = rowsOf([...readPatch(TEXT.replace("-old\n+new\n", "-one old word\n+one new word\n"))][0]!, PLAIN);
+    const marked = (all: Row[]) => [...marksIn(all, all, 0)].map(([line, ranges]) => [line.text, ranges]);
+    const commented = withComments(rows, [comment({ side: "old", line: 101 })], []);
+    expect(commented.findIndex((row) => row.kind === "comment")).toBe(rows.findIndex((row) => said(row) === "rone old word") + 1);
+    expect(marked(commented)).toEqual(marked(rows));
+    expect(marked(rows)).toEqual([["one old word", [[4, 7]]], ["one new word", [[4, 7]]]]);
+  });
+
+  it("that are gone are replaced by the nearest line", () => {
+    const rows = rowsOf(patch, PLAIN);
+    const gone = rows.findIndex((row) => said(row) === "rold");
+    const left = rows.filter((row) => !["rold", "anew"].includes(said(row)));
+    expect(said(left[nearest(left, rows[gone]!, gone)]!)).toBe("shundred");
+    expect(nearest([], rows[gone]!, gone)).toBe(-1);
   });
 
   it("form blocks of lines", () => {
@@ -160,7 +179,7 @@ describe("sections", () => {
       maker.make([{ ...state("n"), patch: null, ...more, file: { ...FILE, path: JSON.stringify([changes, more]), ...changes } }], OPTIONS)[0]!.rows.map((row) => (row.kind === "note" ? row.text : row.kind));
     expect(notes({ binary: true, old_size: 1000, new_size: 2048 })).toEqual(["A binary file: 1000 B before, 2.0 KB after."]);
     expect(notes({ binary: true, image: true, status: "added", old_size: null })).toEqual(["images"]);
-    expect(notes({ new_mode: "100755" })).toEqual(["Was a file, is now an executable file."]);
+    expect(notes({ new_mode: "100755" })).toEqual(["Now executable."]);
     expect(notes({ status: "renamed", old_path: "x" })).toEqual(["Renamed, with the same content."]);
     expect(notes({}, { state: "left_out" })).toEqual(["The patch of all files is too large, so this one was left out (7 changed lines)."]);
     expect(notes({ added: null }, { state: "left_out" })[0]).toContain("lines not counted");
@@ -189,7 +208,7 @@ describe("scrolling", () => {
       const other = maker.make([state("new"), ...FILES], OPTIONS);
       expect(positionOf(anchor, other, topsOf(other), METRICS)).toBeCloseTo(top + other[0]!.height);
     }
-    expect(positionOf({ path: "gone", key: null, offset: 0 }, sections, tops, METRICS)).toBeNull();
+    expect(positionOf({ path: "gone", key: null, row: null, offset: 0 }, sections, tops, METRICS)).toBeNull();
   });
 });
 
@@ -223,7 +242,7 @@ describe("what is said", () => {
     session_id: "s", turn: null, source: "snapshots", state: "ready", reason: null, node_name: null, node_responds: true, repository: null, directory: "/w", workdir: "/w", before: null, after: null,
     files: [], file_count: 0, added: 0, removed: 0, truncated: false, left_alone: [], outside: [], shared_with: [], elsewhere: [], worktree: null, turns: [], operations: [], comments: [],
   };
-  const texts = (changes: Partial<Changes>, rewound = false) => tell({ ...CHANGES, ...changes }, rewound).map((one) => one.text);
+  const texts = (changes: Partial<Changes>, rewound = false) => tell({ ...CHANGES, ...changes }, rewound, false).map((one) => one.text);
 
   it("is nothing if all is well", () => {
     expect(texts({})).toEqual([]);
@@ -238,7 +257,7 @@ describe("what is said", () => {
     expect(texts({ state: "partial", reason: "Two files were too large." })).toEqual(["Two files were too large."]);
     expect(texts({ file_count: 900, files: [FILE] })).toEqual(["Showing 1 of 900 files."]);
     expect(texts({ file_count: null, truncated: true, files: [FILE] })).toEqual(["There are more files than can be shown."]);
-    expect(texts({ outside: [{ path: "a", status: "modified" }] })).toEqual(["1 file was changed by somebody else between this session's turns."]);
+    expect(texts({ outside: [{ path: "a", status: "modified" }] })).toEqual(["1 file was changed by you or another program between this session's turns."]);
     expect(texts({ elsewhere: [{ directory: "/x", files: ["a", "b"], reason: "It is another repository." }] })).toEqual(["2 files changed in /x. It is another repository."]);
     // What is stored is shown for many reasons, such as an archived session's worktree.
     expect(texts({ source: "stored", node_name: "oak" })).toEqual([]);
@@ -274,8 +293,32 @@ describe("a link to a file", () => {
 
 describe("an operation on files", () => {
   it("names renamed files by both names", () => {
-    const files: ChangedFile[] = [{ ...FILE, path: "new", old_path: "old", status: "renamed" }, { ...FILE, path: "copy", old_path: "a", status: "copied" }];
-    expect(pathsOf(files)).toEqual(["new", "old", "copy"]);
+    const files: ChangedFile[] = [{ ...FILE, path: "new", old_path: "old", status: "renamed" }, { ...FILE, path: "a" }];
+    expect(pathsOf(files)).toEqual(["new", "old", "a"]);
+  });
+});
+
+describe("the headline", () => {
+  const files: ChangedFile[] = [FILE, { ...FILE, path: "theirs", outside: true, only_outside: true, added: 10, removed: null }, { ...FILE, path: "both", outside: true }];
+
+  it("counts what the session changed, without what only somebody else did", () => {
+    expect(ownOf({ files, file_count: 3, added: 18, removed: 6 })).toEqual({ files: [files[0], files[2]], file_count: 2, added: 8, removed: 6 });
+    expect(ownOf({ files, file_count: null, added: null, removed: null })).toMatchObject({ file_count: null, added: null, removed: null });
+  });
+});
+
+describe("the commands", () => {
+  const operation = (id: string, changes: Partial<Operation> = {}) => ({ operation_id: id, action: "discard", outcome: "done", undoable: true, undone: false, ...changes }) as Operation;
+  const changes = { operations: [operation("undone", { action: "undo" }), operation("failed", { outcome: "failed" }), operation("old", { undone: true }), operation("this"), operation("older")], turns: [{ turn: 1 }, { turn: 4 }, { turn: 5 }] } as Changes;
+
+  it("undo the newest operation that can be undone", () => {
+    expect(undoableOf(changes)?.operation_id).toBe("this");
+    expect([undoableOf({ ...changes, operations: [] }), undoableOf(null)]).toEqual([null, null]);
+  });
+
+  it("go to the turns beside the one that is shown", () => {
+    expect([4, 1, 5, null].map((turn) => [turnBeside(changes, turn, -1), turnBeside(changes, turn, 1)])).toEqual([[1, 5], [undefined, 4], [4, undefined], [5, undefined]]);
+    expect(turnBeside(null, 1, 1)).toBeUndefined();
   });
 });
 

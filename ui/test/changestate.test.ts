@@ -105,6 +105,13 @@ describe("the changes", () => {
     expect(asked).toHaveLength(5);
   });
 
+  it("are looked at after a tool, even if the last answer was from before the turn", async () => {
+    await shown();
+    event("tool_result");
+    await pass(5000);
+    expect(asked.filter((url) => url === "changes")).toHaveLength(2);
+  });
+
   it("are read to the end on a slow link, although they change meanwhile", async () => {
     const given: ((patch: Response) => void)[] = [];
     const signals: AbortSignal[] = [];
@@ -204,7 +211,8 @@ describe("drafts of comments", () => {
     expect(first.draftsOf("s").map((one) => one.line)).toEqual([3, 10]);
     vi.resetModules();
     const second = await import("../src/state/review");
-    expect(second.draftsOf("s").map((one) => one.text)).toEqual(["Why?", ""]);
+    // Nobody is about to write the empty one any more.
+    expect(second.draftsOf("s").map((one) => one.text)).toEqual(["Why?"]);
     expect(second.draftsOf("other")).toEqual([]);
   });
 
@@ -238,6 +246,18 @@ describe("drafts of comments", () => {
   });
 });
 
+describe("drafts of an erased session", () => {
+  it("are erased with everything else that was written about it", async () => {
+    const review = await import("../src/state/review");
+    const passage = { path: "a", side: "new", line: 3, end_line: null, turn: null, quote: "x" } as const;
+    for (const session of ["s", "other"]) review.change(session, review.begin(session, passage), { text: "Why?", open: false });
+    for (const name of ["reviewtext", "commit"]) things.set(`perdure.${name}.s`, "Please");
+    review.forgetReview("s");
+    expect(review.draftsOf("s")).toEqual([]);
+    expect([...things.keys()]).toEqual(["perdure.review.other"]);
+  });
+});
+
 describe("viewed files", () => {
   it("are viewed until their content changes", async () => {
     const { isViewed, view } = await import("../src/state/viewed");
@@ -247,6 +267,8 @@ describe("viewed files", () => {
     expect(isViewed(viewed, file("a"))).toBe(true);
     expect(isViewed(viewed, file("a", { new_id: "9".repeat(40) }))).toBe(false);
     expect(isViewed(viewed, file("b"))).toBe(false);
+    // The same content after another one is another change, such as one turn's and the whole session's.
+    expect(isViewed(viewed, file("a", { old_id: "9".repeat(40) }))).toBe(false);
     for (let session = 0; session < 60; session++) view(`s${session}`, file("a"), true);
     expect(keptJson<unknown[]>("viewed", [])).toHaveLength(50);
   });

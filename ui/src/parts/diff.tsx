@@ -54,10 +54,12 @@ export const DiffView = memo(function DiffView({ diff, workdir, shift = 0 }: { d
   );
 });
 
-export function Counts({ added, removed }: { added: number; removed: number }) {
+/** Nothing if they are not known, or if no line changed. */
+export function Counts({ added, removed }: { added: number | null; removed: number | null }) {
+  if (added === null || removed === null || added + removed === 0) return null;
   return (
     <span className="font-mono text-xs whitespace-nowrap tabular-nums">
-      <span className="text-green">+{added}</span> <span className="text-red">−{removed}</span>
+      <span className="text-green">+{added.toLocaleString("en")}</span> <span className="text-red">−{removed.toLocaleString("en")}</span>
     </span>
   );
 }

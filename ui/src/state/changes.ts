@@ -88,12 +88,8 @@ export class ChangesStore {
     };
   };
 
+  /** Look at once: after an action of this tab, or because the server is reachable again. */
   refresh(): void {
-    if (this.isUsed) this.refresher.hurry();
-  }
-
-  /** The server is reachable again. */
-  hurry(): void {
     if (this.isUsed) this.refresher.hurry();
   }
 
@@ -105,12 +101,12 @@ export class ChangesStore {
       this.missed = true;
       this.loaded = { ...this.loaded, fresh: false };
     } else if (event.type === "turn_start") this.refresher.want();
-    else if (this.loaded.changes?.state === "running") {
+    // Even if the last answer was that no turn runs: it may be from before the turn.
+    else
       this.soon ??= setTimeout(() => {
         this.soon = null;
         if (this.isUsed) this.refresher.want();
       }, RUNNING_MS);
-    }
   }
 
   private set(changes: Partial<Loaded>): void {
@@ -243,7 +239,6 @@ export function changesOf(session: string, turn: number | null, ignoreWhitespace
   return known;
 }
 
-/** After an action of this tab: look at once. */
 export function refreshChanges(session: string): void {
   for (const store of stores.values()) if (store.session === session) store.refresh();
 }
@@ -251,7 +246,7 @@ export function refreshChanges(session: string): void {
 listen((message) => {
   if (message.kind === "events") {
     for (const store of stores.values()) if (store.session === message.session) for (const event of message.events) store.hear(event);
-  } else if (message.kind === "link" && message.state === "live") for (const store of stores.values()) store.hurry();
+  } else if (message.kind === "link" && message.state === "live") for (const store of stores.values()) store.refresh();
 });
 
 export const useLoaded = (store: ChangesStore) => useSyncExternalStore(store.subscribe, () => store.loaded);

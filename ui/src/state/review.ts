@@ -4,7 +4,7 @@
 import { useSyncExternalStore } from "react";
 import { newId } from "../wire/api";
 import { sendReview, type Passage } from "../wire/changes";
-import { keepJson, keptJson, onKept } from "./kept";
+import { keep, keepJson, keptJson, onKept } from "./kept";
 
 export interface Draft extends Passage {
   id: string;
@@ -16,11 +16,19 @@ export interface Draft extends Passage {
 const NONE: Draft[] = [];
 const PREFIX = "review.";
 const known = new Map<string, Draft[]>();
+/** The sessions whose drafts this tab has read before. */
+const read = new Set<string>();
 const listeners = new Set<() => void>();
 
 export function draftsOf(session: string): Draft[] {
   let drafts = known.get(session);
-  if (!drafts) known.set(session, (drafts = keptJson<Draft[]>(PREFIX + session, NONE)));
+  if (!drafts) {
+    drafts = keptJson<Draft[]>(PREFIX + session, NONE);
+    // After a reload, nobody is about to write a comment.
+    if (!read.has(session)) drafts = drafts.filter(isWritten);
+    read.add(session);
+    known.set(session, drafts);
+  }
   return drafts;
 }
 
@@ -67,6 +75,12 @@ export function change(session: string, id: string, changes: Partial<Draft>): vo
 
 export function drop(session: string, id: string): void {
   set(session, draftsOf(session).filter((one) => one.id !== id));
+}
+
+/** The session was erased, and what was written about it too. */
+export function forgetReview(session: string): void {
+  set(session, NONE);
+  for (const name of ["reviewtext.", "reviewed.", "commit."]) keep(name + session, null);
 }
 
 export const isWritten = (draft: Draft) => !!draft.text.trim();

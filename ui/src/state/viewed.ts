@@ -1,4 +1,4 @@
-// Which changed files this browser's user has looked at: the content of each, by session and path. A file that changes
+// Which changed files this browser's user has looked at: its change, by session and path. A file that changes
 // again is not viewed any more. Above: the views of changes. Below: the browser's storage.
 
 import { useSyncExternalStore } from "react";
@@ -29,8 +29,11 @@ const subscribe = (listener: () => void) => {
 const viewedOf = (session: string) => sessions.find(([id]) => id === session)?.[1] ?? NOTHING;
 export const useViewed = (session: string) => useSyncExternalStore(subscribe, () => viewedOf(session));
 
-/** What identifies the content. A deleted file has none; edits without a repository have their texts. */
-const contentOf = (file: ChangedFile): string => file.new_id?.slice(0, 16) ?? (file.diffs ? hash(file.diffs.map((diff) => diff.new_text).join("\0")) : file.status);
+const ID_CHARS = 16;
+
+/** What identifies a change: the contents before and after it, so that one turn's part is not the whole session's. Edits
+ * without a repository have their texts. */
+const changeOf = ({ old_id, new_id, diffs, status }: ChangedFile): string => (diffs ? hash(diffs.map((diff) => diff.new_text).join("\0")) : old_id || new_id ? [old_id, new_id].map((id) => id?.slice(0, ID_CHARS) ?? "").join(":") : status);
 
 /** A short number for a text. */
 function hash(text: string): string {
@@ -39,12 +42,12 @@ function hash(text: string): string {
   return `${text.length}.${value.toString(36)}`;
 }
 
-export const isViewed = (viewed: Viewed, file: ChangedFile) => viewed[file.path] === contentOf(file);
+export const isViewed = (viewed: Viewed, file: ChangedFile) => viewed[file.path] === changeOf(file);
 
 export function view(session: string, file: ChangedFile, seen: boolean): void {
   const others = keptJson<[string, Viewed][]>(KEY, sessions).filter(([id]) => id !== session);
   const { [file.path]: _, ...rest } = viewedOf(session);
-  const now = seen ? { ...rest, [file.path]: contentOf(file) } : rest;
+  const now = seen ? { ...rest, [file.path]: changeOf(file) } : rest;
   sessions = [...others, [session, now] as [string, Viewed]].slice(-KEPT_SESSIONS);
   keepJson(KEY, sessions);
   for (const listener of listeners) listener();

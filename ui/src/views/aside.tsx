@@ -11,7 +11,7 @@ import { useCalmly, type SessionStore } from "../state/store";
 import { counted } from "../text/difference";
 import { changes as changesOfTool } from "../text/tool";
 import { count as shortCount, money, plural, shortPath } from "../text/words";
-import type { Changes } from "../wire/changes";
+import { ownOf, type Changes } from "../wire/changes";
 import type { Diff, PlanPart, TurnInfo } from "../wire/types";
 import { PlanList } from "./turnrows";
 
@@ -84,9 +84,10 @@ const SHOWN_FILES = 12;
 /** Changed files, as links to their diffs. Without the server's answer, those that the agent's own edits changed. */
 function Files({ state, changes }: { state: State; changes: Changes | null }) {
   const edited = useEdits(state, changes === null);
-  const files = changes?.files ?? edited;
+  const own = useMemo(() => changes && ownOf(changes), [changes]);
+  const files = own?.files ?? edited;
   if (!files.length) return null;
-  const count = changes ? changes.file_count : null;
+  const count = own ? own.file_count : null;
   return (
     <Section title="Changed files">
       <ul className="space-y-1">
@@ -94,7 +95,7 @@ function Files({ state, changes }: { state: State; changes: Changes | null }) {
           <li key={file.path}>
             <Link to={pathOfChanges(state.id, null, file.path, null, "edit" in file ? file.edit : null)} className="-mx-1 flex items-baseline justify-between gap-2 rounded px-1 hover:bg-hover">
               <span className="min-w-0 truncate font-mono text-xs" title={file.path}>{shortPath(file.path, state.session?.workdir ?? "")}</span>
-              {file.added !== null && file.removed !== null && <Counts added={file.added} removed={file.removed} />}
+              <Counts added={file.added} removed={file.removed} />
             </Link>
           </li>
         ))}

@@ -15,7 +15,7 @@ export const ChangesRow = memo(function ChangesRow({ session, changes }: { sessi
       <Link to={pathOfChanges(session, changes.turn)} className="group flex min-h-(--target) min-w-0 items-center gap-2 rounded-md border border-line bg-raised px-2 text-sm hover:bg-hover">
         <Icon name="diff" size={14} className="text-quiet" />
         <span>{plural(changes.file_count ?? 0, "file")} changed</span>
-        {changes.added !== null && changes.removed !== null && <Counts added={changes.added} removed={changes.removed} />}
+        <Counts added={changes.added} removed={changes.removed} />
         <span className="text-quiet group-hover:text-text">Review</span>
       </Link>
     </p>

@@ -107,7 +107,7 @@ async function carryOut(store: SessionStore, { action, turn, text, agent }: Rewi
 
 function tell(session: string, operation: Operation): void {
   refreshChanges(session);
-  say(visible(operation.message), false, operation.undoable ? { label: "Undo restore", run: () => void undo(session, operation.operation_id) } : null);
+  say(visible(operation.message), false, operation.undoable ? { label: "Undo restore", run: () => void undo(session, operation) } : null);
 }
 
 function RewindDialog({ store, open: { wanted, answer, done }, onAnswer }: { store: SessionStore; open: Open; onAnswer: (answer: Answer) => void }) {

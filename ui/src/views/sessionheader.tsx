@@ -11,6 +11,7 @@ import { register } from "../shell/commands";
 import { go, pathOf } from "../shell/router";
 import { attempt, say } from "../shell/toast";
 import { useNodeName } from "../state/nodes";
+import { forgetReview } from "../state/review";
 import { attention, ATTENTION_WORDS, isBusy, titleOf, useOverview } from "../state/sessions";
 import { contextReason, CONTEXT_WORDS, exact, placeOf, until } from "../text/words";
 import { at, patch, post, remove } from "../wire/api";
@@ -95,7 +96,7 @@ export function SessionHeader({ id, session, agent, panel, onPanel, changes, onC
           <p className="mb-4 text-sm">This erases its log, its transcript and the workspace created for it{session.worktree && ", except for work in its worktree that no other branch has"}. It can't be undone. To hide the session instead, archive it.</p>
           <div className="flex justify-end gap-2">
             <Button onClick={() => setAsking(null)}>Cancel</Button>
-            <Button tone="danger" onClick={() => void attempt(remove(at(id, "?purge=true"))).then((done) => done && (relist(), go("/"), say("Session erased.")))}>Erase</Button>
+            <Button tone="danger" onClick={() => void attempt(remove(at(id, "?purge=true"))).then((done) => done && (forgetReview(id), relist(), go("/"), say("Session erased.")))}>Erase</Button>
           </div>
         </Dialog>
       )}

@@ -6,7 +6,7 @@ import type { Diff } from "./types";
 
 export * from "./directories";
 
-export type FileStatus = "added" | "deleted" | "modified" | "renamed" | "copied" | "type_changed";
+export type FileStatus = "added" | "deleted" | "modified" | "renamed" | "type_changed";
 
 export interface ChangedFile {
   path: string;
@@ -25,8 +25,10 @@ export interface ChangedFile {
   old_size: number | null;
   new_size: number | null;
   committed: boolean | null;
-  /** Changed by somebody else, between the turns of this session. */
+  /** Changed by somebody else too, outside the turns of this session. */
   outside: boolean;
+  /** In the changes of a session: no turn changed it, only somebody else. */
+  only_outside?: boolean;
   /** The agent's tools that edited it. */
   tools: { turn: number; tool_id: string }[];
   /** Only without a repository: the agent's own edits. */
@@ -152,6 +154,13 @@ export interface Changes {
   comments: Comment[];
 }
 
+/** How many files and lines this session's turns have changed, without what only somebody else has. */
+export function ownOf({ files, file_count, added, removed }: Pick<Changes, "files" | "file_count" | "added" | "removed">): Pick<Changes, "files" | "file_count" | "added" | "removed"> {
+  const theirs = files.filter((file) => file.only_outside);
+  const without = (all: number | null, side: "added" | "removed") => (all === null ? null : Math.max(0, all - theirs.reduce((sum, file) => sum + (file[side] ?? 0), 0)));
+  return { files: theirs.length ? files.filter((file) => !file.only_outside) : files, file_count: file_count === null ? null : file_count - theirs.length, added: without(added, "added"), removed: without(removed, "removed") };
+}
+
 export interface Shown {
   /** Null: the whole session. */
   turn: number | null;
@@ -162,9 +171,9 @@ const shownQuery = ({ turn, ignoreWhitespace }: Shown) => ({ turn: turn ?? undef
 
 export const getChanges = (session: string, shown: Shown, signal?: AbortSignal) => request<Changes>("GET", at(session, "/changes" + query(shownQuery(shown))), undefined, undefined, signal);
 
-/** The path of the patch of these files, or of all. */
+/** The path of the patch of these files, or of all. A download is for `git apply`, so it has the contents of binary files. */
 export function patchPath(session: string, shown: Shown, paths: string[] = [], download = false): string {
-  const given = new URLSearchParams(query({ ...shownQuery(shown), download: download ? 1 : undefined }));
+  const given = new URLSearchParams(query({ ...shownQuery(shown), download: download ? 1 : undefined, binary: download ? 1 : undefined }));
   for (const path of paths) given.append("path", path);
   return at(session, "/changes/patch" + (given.size ? "?" + given.toString() : ""));
 }
@@ -222,14 +231,22 @@ export interface Discard {
   hunks: number[] | null;
   /** The content that the user saw. */
   new_id: string | null;
+  /** Also what somebody else has changed in it, between the turns of the session. */
+  outside: "overwrite" | null;
 }
 
 export const discardChanges = (session: string, wanted: Discard) => post<Operation>(at(session, "/discard"), wanted);
 export const undoOperation = (session: string, operation: string, outside: Outside | null = null) => post<Operation>(at(session, "/undo"), { operation_id: operation, outside });
 /** The paths that a change of these files is about: of a renamed file, both names. */
 export const pathsOf = (files: ChangedFile[]): string[] => files.flatMap((file) => [file.path, ...(file.status === "renamed" && file.old_path ? [file.old_path] : [])]);
-/** Null paths: everything in this session that is not committed yet. */
-export const commitFiles = (session: string, paths: string[] | null, message: string) => post<Operation>(at(session, "/commit"), { paths, message });
+/** Refused if a file has not the content of these, unless they are committed as they are now. Null: everything in this
+ * session that is not committed yet. */
+export function commitFiles(session: string, files: ChangedFile[] | null, message: string, asTheyAre = false): Promise<Operation> {
+  if (files === null) return post<Operation>(at(session, "/commit"), { message });
+  if (asTheyAre) return post<Operation>(at(session, "/commit"), { paths: pathsOf(files), message });
+  const contents = files.flatMap((file) => pathsOf([file]).map((path) => ({ path, new_id: path === file.path ? file.new_id : null })));
+  return post<Operation>(at(session, "/commit"), { files: contents, message });
+}
 
 export interface Merge {
   strategy: "merge" | "rebase";

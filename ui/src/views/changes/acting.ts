@@ -43,7 +43,7 @@ export async function perform(session: string, work: Promise<Operation>): Promis
 }
 
 /** Say the result in a toast. */
-export const tell = (session: string, { done, text }: Result) => say(text, !done, done?.undoable ? { label: "Undo", run: () => void undo(session, done.operation_id) } : null);
+export const tell = (session: string, { done, text }: Result) => say(text, !done, done?.undoable ? { label: "Undo", run: () => void undo(session, done) } : null);
 
 /** Run it. Returns the operation, or null if it was refused. */
 export async function act(session: string, work: Promise<Operation>, refused: (why: RefusedFiles) => void): Promise<Operation | null> {
@@ -58,7 +58,7 @@ export async function act(session: string, work: Promise<Operation>, refused: (w
 /** An undo that waits for an answer: files have changed since. */
 export interface AskedUndo {
   session: string;
-  operation: string;
+  operation: Operation;
   why: RefusedFiles;
   told: (result: Result) => void;
 }
@@ -80,8 +80,8 @@ const subscribe = (listener: () => void) => {
 export const useAskedUndo = () => useSyncExternalStore(subscribe, askedUndo);
 
 /** Without `outside`, ask what to do with files that have changed since. `told` gets the result. */
-export async function undo(session: string, operation: string, told: (result: Result) => void = (result) => tell(session, result), outside: Outside | null = null): Promise<void> {
-  const result = await perform(session, undoOperation(session, operation, outside));
+export async function undo(session: string, operation: Operation, told: (result: Result) => void = (result) => tell(session, result), outside: Outside | null = null): Promise<void> {
+  const result = await perform(session, undoOperation(session, operation.operation_id, outside));
   if (!result.refused) return told(result);
   // After an answer, files are in the way for another reason, so there is nothing more to choose.
   if (outside) told({ ...result, text: `${result.text} ${result.refused.files.map((one) => visible(one.path)).join(", ")}` });

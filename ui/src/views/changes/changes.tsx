@@ -2,30 +2,30 @@
 // them. Above: the session view, which shows it beside the conversation or instead of it. Below: the changes' state and
 // the parts in this folder. Loaded on first use.
 
-import { useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState } from "react";
+import { useCallback, useEffect, useMemo, useRef, useState } from "react";
 import { Button, IconButton, Link } from "../../parts/button";
 import { Icon } from "../../parts/icons";
-import { register } from "../../shell/commands";
 import { go, pathOf, pathOfChanges, pathOfTool, pathOfTurn, type ChangesPlace } from "../../shell/router";
 import { attempt, say } from "../../shell/toast";
-import { changesOf, usePatches, type FileState } from "../../state/changes";
+import { changesOf, useChanges, usePatches, type FileState } from "../../state/changes";
 import { keep, kept } from "../../state/kept";
-import { useDrafts, type Draft } from "../../state/review";
+import { isWritten, useDrafts, type Draft } from "../../state/review";
 import { isBusy } from "../../state/sessions";
 import { useHead, type SessionStore } from "../../state/store";
 import { isViewed, useViewed } from "../../state/viewed";
 import { at, query } from "../../wire/api";
 import { visible } from "../../text/visible";
 import { shortPath } from "../../text/words";
-import { discardChanges, type ChangedFile, type Changes } from "../../wire/changes";
+import { discardChanges, type ChangedFile, type Changes, type Operation } from "../../wire/changes";
 import { download } from "../../wire/download";
-import { act, type RefusedFiles } from "./acting";
+import { act, undo, type RefusedFiles } from "./acting";
+import { useActions } from "./actions";
 import "./changes.css";
 import { CommitDialog } from "./commit";
-import { DiscardDialog, OperationsDialog } from "./dialogs";
+import { DiscardDialog, OperationsDialog, UndoDialog } from "./dialogs";
 import { Diffs, type DiffsHandle } from "./diffs";
 import { FileList } from "./filelist";
-import { fileOf } from "./finding";
+import { fileOf, undoableOf } from "./finding";
 import { ReviewBar } from "./reviewbar";
 import { countOf, useComments, useContents, useFolds } from "./keeping";
 import { Notes } from "./notes";
@@ -54,10 +54,11 @@ interface Props {
 }
 
 type Asking =
-  | { kind: "commit"; changes: Changes }
+  | { kind: "commit" }
   | { kind: "operations" }
-  /** `new_id`: the content that the user sees and decides about. The server refuses if it is another one by then. */
-  | { kind: "discard"; path: string; hunk: number | null; new_id: string | null }
+  | { kind: "undo"; operation: Operation }
+  /** The file as the user sees it and decides about. The server refuses if its content is another one by then. */
+  | { kind: "discard"; file: ChangedFile; hunk: number | null }
   | { kind: "restore"; point: "before" | "after"; file: ChangedFile | null }
   | { kind: "refused"; why: RefusedFiles }
   | null;
@@ -82,6 +83,8 @@ export default function ChangesView({ store, place, beside, wide, onWide }: Prop
   const root = useRef<HTMLDivElement>(null);
   const diffs = useRef<DiffsHandle>(null);
   const refused = useCallback((why: RefusedFiles) => setAsking({ kind: "refused", why }), []);
+  // The browser's back button goes to other changes, although a question about these is open.
+  useEffect(() => setAsking(null), [session, turn]);
 
   useEffect(() => {
     const element = root.current!;
@@ -98,7 +101,8 @@ export default function ChangesView({ store, place, beside, wide, onWide }: Prop
   const folds = useFolds(files, viewed, session);
   const content = useContents(session, turn, files);
   const { comments, sent } = useComments(changes, turn, drafts);
-  const discards = changes?.source === "snapshots" && !busy && (changes.state === "ready" || changes.state === "partial");
+  const lost = useMemo(() => (fresh ? lostDrafts(drafts, turn, files) : []), [fresh, drafts, turn, files]);
+  const refusal = refusalOf(changes, busy);
 
   // The keys of this view work while the focus is in it, or nowhere.
   const within = useCallback(() => {
@@ -106,8 +110,8 @@ export default function ChangesView({ store, place, beside, wide, onWide }: Prop
     return !document.querySelector("dialog[open]") && (!!root.current?.contains(focused) || (!beside && (focused === document.body || focused?.tagName === "MAIN")));
   }, [beside]);
 
-  const latest = useRef({ folds, files, content, discards, ignoreWhitespace, turn, beside, busy });
-  latest.current = { folds, files, content, discards, ignoreWhitespace, turn, beside, busy };
+  const latest = useRef({ folds, files, content, refusal, ignoreWhitespace, beside });
+  latest.current = { folds, files, content, refusal, ignoreWhitespace, beside };
   const doing = useMemo<Doing>(
     () => ({
       session,
@@ -118,13 +122,20 @@ export default function ChangesView({ store, place, beside, wide, onWide }: Prop
         if (one) latest.current.folds.view(one.file, seen);
       },
       unfold: (path, gap, how) => void attempt(latest.current.content.unfold(path, gap, how)),
-      discard: (path, hunk) => {
+      discard: (file, hunk) => {
         const now = latest.current;
-        if (!now.discards) return say(now.busy ? "A turn is running. Wait for it to end, or interrupt it, before you discard changes." : "These changes can't be discarded: no snapshot of them is known.");
-        const file = now.files.find((one) => one.file.path === path)?.file;
-        setAsking({ kind: "discard", path, hunk: now.ignoreWhitespace ? null : hunk, new_id: file?.new_id ?? null });
+        if (now.refusal !== null) return say(`Changes can't be discarded now. ${now.refusal}.`);
+        // A new or deleted file is one part.
+        const part = ["added", "deleted"].includes(file.status) ? null : hunk;
+        // The parts that are shown are not those that the server knows.
+        if (part !== null && now.ignoreWhitespace) return say("While changes of whitespace are hidden, a part can't be discarded. Shift+X discards all changes of the file.");
+        setAsking({ kind: "discard", file, hunk: part });
       },
-      restore: (file, point) => setAsking({ kind: "restore", file, point }),
+      restore: (file, point) => {
+        const why = latest.current.refusal;
+        if (why !== null) say(`Files can't be restored now. ${why}.`);
+        else setAsking({ kind: "restore", file, point });
+      },
       read: (path) => void changesOf(session, turn, latest.current.ignoreWhitespace).readOne(path),
       download: (file, side) => void attempt(download(at(session, "/changes/content" + query({ turn, path: side === "before" ? (file.old_path ?? file.path) : file.path, side })), file.path.slice(file.path.lastIndexOf("/") + 1))),
       toTool: (tool) => go(latest.current.beside ? pathOfChanges(session, turn, null, tool) : pathOfTool(session, tool.turn, tool.tool_id)),
@@ -132,7 +143,7 @@ export default function ChangesView({ store, place, beside, wide, onWide }: Prop
     }),
     [session, turn],
   );
-  const discard = ({ path, hunk, new_id }: Extract<Asking, { kind: "discard" }>) => void act(session, discardChanges(session, { turn, path, hunks: hunk === null ? null : [hunk], new_id }), refused);
+  const discard = ({ file, hunk }: Extract<Asking, { kind: "discard" }>) => void act(session, discardChanges(session, { turn, path: file.path, hunks: hunk === null ? null : [hunk], new_id: file.new_id, outside: turn === null && file.outside ? "overwrite" : null }), refused);
 
   const openFile = useCallback((path: string) => {
     latest.current.folds.open(path);
@@ -161,17 +172,23 @@ export default function ChangesView({ store, place, beside, wide, onWide }: Prop
   const options = useMemo(() => ({ split, contents: changes?.source === "snapshots" || changes?.source === "stored", collapsed: folds.collapsed, unfolded: content.unfolded, content: content.lines, comments, drafts: sent }), [split, changes?.source, folds.collapsed, content.unfolded, content.lines, comments, sent]);
   const counts = useMemo(() => countOf(comments, sent), [comments, sent]);
   const rewound = !!changes?.turns.find((one) => one.turn === turn)?.rewound;
-  const commits = changes?.repository != null && changes.source === "snapshots" && changes.files.some((file) => file.committed !== true);
-
-  useLayoutEffect(
-    () =>
-      register([
-        { id: "changes.commit", title: "Commit", group: "Changes", when: () => !!commits && !busy, run: () => changes && setAsking({ kind: "commit", changes }) },
-        { id: "changes.all", title: "Changes of the whole session", group: "Changes", when: () => turn !== null, run: () => go(pathOfChanges(session)) },
-        { id: "changes.files", title: "Show or hide the list of files", keys: "f", group: "Changes", within, run: () => setList((shown) => !(shown ?? listBesideNow(root.current))) },
-      ]),
-    [commits, busy, within, session, turn, changes],
-  );
+  // A commit is of the whole session, whatever is shown.
+  const whole = useChanges(session);
+  const commits = whole?.repository != null && whole.source === "snapshots" && whole.files.some((file) => file.committed !== true);
+  const allFolded = hasFiles && files.every((one) => folds.collapsed.has(one.file.path));
+  const onList = () => setList(!showsList);
+  const onSplit = () => (keep("changes.split", wantsSplit ? null : "yes"), setWantsSplit(!wantsSplit));
+  const onWhitespace = () => (keep("changes.whitespace", ignoreWhitespace ? null : "ignore"), setIgnoreWhitespace(!ignoreWhitespace));
+  const onFlat = () => (keep("changes.flat", flat ? null : "yes"), setFlat(!flat));
+  const onCommit = () => setAsking({ kind: "commit" });
+  const onOperations = () => setAsking({ kind: "operations" });
+  const onRestore = (point: "before" | "after") => setAsking({ kind: "restore", point, file: null });
+  const onUndo = () => {
+    const operation = undoableOf(changes);
+    if (operation) setAsking({ kind: "undo", operation });
+    else say("There is nothing to undo.");
+  };
+  useActions({ session, turn, changes, refusal, commits, busy, canSplit, wide, beside, allFolded, onCommit, onOperations, onUndo, onRestore, onFoldAll: folds.foldAll, onList, onSplit, onWhitespace, onFlat, onWide }, within);
 
   return (
     <div ref={root} role="region" aria-label="Changes" tabIndex={-1} className="relative flex min-h-0 min-w-0 flex-1 flex-col bg-ground outline-none focus-visible:outline-none">
@@ -185,21 +202,21 @@ export default function ChangesView({ store, place, beside, wide, onWide }: Prop
           session={session}
           turn={turn}
           changes={changes}
-          viewed={files.filter((one) => isViewed(viewed, one.file)).length}
+          viewed={files.filter(({ file }) => !file.only_outside && isViewed(viewed, file)).length}
           list={showsList}
-          onList={() => setList(!showsList)}
+          onList={onList}
           split={split}
           canSplit={canSplit}
-          onSplit={() => (keep("changes.split", wantsSplit ? null : "yes"), setWantsSplit(!wantsSplit))}
+          onSplit={onSplit}
           ignoreWhitespace={ignoreWhitespace}
-          onWhitespace={() => (keep("changes.whitespace", ignoreWhitespace ? null : "ignore"), setIgnoreWhitespace(!ignoreWhitespace))}
+          onWhitespace={onWhitespace}
           flat={flat}
-          onFlat={() => (keep("changes.flat", flat ? null : "yes"), setFlat(!flat))}
+          onFlat={onFlat}
           onFoldAll={folds.foldAll}
-          allFolded={hasFiles && files.every((one) => folds.collapsed.has(one.file.path))}
-          onRestore={discards && turn !== null ? (point) => setAsking({ kind: "restore", point, file: null }) : null}
-          onOperations={() => setAsking({ kind: "operations" })}
-          onCommit={commits ? () => setAsking({ kind: "commit", changes }) : null}
+          allFolded={allFolded}
+          onRestore={refusal === null && turn !== null ? onRestore : null}
+          onOperations={onOperations}
+          onCommit={commits ? onCommit : null}
           busy={busy}
           narrow={width < NARROW_PX}
         />
@@ -217,7 +234,7 @@ export default function ChangesView({ store, place, beside, wide, onWide }: Prop
           Can't load the changes. {trouble} <Button onClick={() => changesStore.refresh()}>Try again</Button>
         </p>
       )}
-      {changes && <Notes told={tell(changes, rewound)} />}
+      {changes && <Notes told={tell(changes, rewound, ignoreWhitespace)} />}
       <div className={`relative flex min-h-0 flex-1 ${listBeside ? "" : "flex-col"}`}>
         {showsList && hasFiles && (
           <nav aria-label="Changed files" className={`flex shrink-0 flex-col border-line ${listBeside ? "w-62 border-r" : "max-h-[40%] border-b"}`}>
@@ -225,21 +242,29 @@ export default function ChangesView({ store, place, beside, wide, onWide }: Prop
           </nav>
         )}
         {hasFiles ? (
-          <Diffs key={changesStore.turn ?? 0} ref={diffs} files={files} options={options} viewed={viewed} discards={discards} doing={doing} onCurrent={setCurrent} within={within} />
+          <Diffs key={changesStore.turn ?? 0} ref={diffs} files={files} options={options} viewed={viewed} refusal={refusal} parts={refusal === null && !ignoreWhitespace} doing={doing} onCurrent={setCurrent} within={within} />
         ) : changes ? (
           <p className="mx-auto max-w-[56ch] px-6 py-12 text-center text-sm text-balance text-quiet">{nothing(changes)}</p>
         ) : (
           <div className="flex-1" aria-busy={!trouble} />
         )}
       </div>
-      <ReviewBar session={session} drafts={drafts} agent={head.session?.agent ?? ""} busy={busy} ended={head.session?.state === "ended"} onShow={(draft) => showDraft(draft, turn, session, (path, key) => (folds.open(path), diffs.current?.goTo(path, key)))} onSent={() => diffs.current?.focus()} />
-      {asking?.kind === "commit" && <CommitDialog changes={asking.changes} onClose={() => setAsking(null)} onRefused={refused} />}
+      <ReviewBar session={session} drafts={drafts} lost={lost} within={within} agent={head.session?.agent ?? ""} busy={busy} ended={head.session?.state === "ended"} onShow={(draft) => showDraft(draft, turn, session, (path, key) => (folds.open(path), diffs.current?.goTo(path, key)))} onLeave={() => (diffs.current ?? root.current)?.focus()} />
+      {asking?.kind === "commit" && <CommitDialog session={session} onClose={() => setAsking(null)} />}
       {asking?.kind === "operations" && changes && <OperationsDialog session={session} operations={changes.operations} onClose={() => setAsking(null)} />}
-      {asking?.kind === "discard" && <DiscardDialog path={asking.path} part={asking.hunk !== null} turn={turn} onClose={() => setAsking(null)} onDiscard={() => discard(asking)} />}
+      {asking?.kind === "discard" && <DiscardDialog file={asking.file} part={asking.hunk !== null} turn={turn} onClose={() => setAsking(null)} onDiscard={() => discard(asking)} />}
+      {asking?.kind === "undo" && <UndoDialog operation={asking.operation} onClose={() => setAsking(null)} onUndo={() => void undo(session, asking.operation)} />}
       {asking?.kind === "restore" && turn !== null && <RestoreDialog session={session} turn={turn} point={asking.point} file={asking.file} onClose={() => setAsking(null)} />}
       {asking?.kind === "refused" && <RefusedDialog why={asking.why} onClose={() => setAsking(null)} />}
     </div>
   );
+}
+
+/** Why files can't be changed from here; null: they can. */
+function refusalOf(changes: Changes | null, busy: boolean): string | null {
+  if (busy || changes?.state === "running") return "A turn is running";
+  if (changes?.source === "snapshots" && (changes.state === "ready" || changes.state === "partial")) return null;
+  return changes?.source === "stored" ? "The working directory can't be reached" : "There is no snapshot of these changes";
 }
 
 const listBesideNow = (root: HTMLElement | null) => (root?.clientWidth ?? 0) >= LIST_BESIDE_PX;
@@ -248,6 +273,12 @@ const ordered = (files: FileState[]): FileState[] => {
   const places = new Map(inTreeOrder(files.map((one) => one.file)).map((file, index) => [file, index]));
   return files.slice().sort((a, b) => places.get(a.file)! - places.get(b.file)!);
 };
+
+/** Comments on these changes that the diffs have no place for: their file was changed back, or has another name. */
+function lostDrafts(drafts: Draft[], turn: number | null, files: FileState[]): Draft[] {
+  const known = new Set(files.map(({ file }) => file.path));
+  return drafts.filter((one) => isWritten(one) && one.turn === turn && !known.has(one.path));
+}
 
 /** A draft may be on the lines of another turn: go there first. */
 function showDraft(draft: Draft, turn: number | null, session: string, show: (path: string, key: string) => void): void {

@@ -43,12 +43,13 @@ export function DraftCard({ session, id, placed, shift, onDone }: { session: str
   if (draft.open) return <DraftForm session={session} draft={draft} shift={shift} onDone={onDone} />;
   return (
     <article aria-label={`Draft on ${linesOf(draft, shift).toLowerCase()}`} className="group my-1.5 mr-2 ml-3 max-w-[76ch] rounded-lg border border-amber-line bg-raised px-3 py-2 font-sans text-sm">
-      <p className="flex flex-wrap items-center gap-x-2 text-xs text-quiet">
-        <span className="font-semibold text-text">You</span>
-        <span>{linesOf(draft, shift)}</span>
-        {!placed && <span>not shown here</span>}
-        <span className="flex-1" />
-        <span className="font-medium text-amber">Not sent yet</span>
+      <p className="flex items-center gap-x-2 text-xs text-quiet">
+        <span className="flex min-w-0 flex-1 flex-wrap gap-x-2">
+          <span className="font-semibold text-text">You</span>
+          <span>{linesOf(draft, shift)}</span>
+          {!placed && <span>not shown here</span>}
+        </span>
+        <span className="shrink-0 font-medium text-amber">Not sent yet</span>
         <IconButton icon="pencil" label="Edit comment" size={14} className="-my-1" onClick={() => change(session, draft.id, { open: true })} />
         <IconButton icon="trash" label="Delete comment" size={14} className="-my-1 -mr-2" onClick={() => (drop(session, draft.id), onDone())} />
       </p>

@@ -23,6 +23,8 @@ export interface Spot {
 
 /** The server takes no longer ones. */
 const MOST_QUOTED_CHARS = 100_000;
+/** A line of a file that a program has written may have millions. */
+const SPOKEN_CHARS = 500;
 
 export function spotOf(sections: Section[], cursor: Cursor | null): Spot | null {
   if (!cursor) return null;
@@ -111,5 +113,5 @@ export function spoken(section: Section, row: number, side: Side): string {
   if (found.kind === "note") return found.text;
   if (found.kind === "hunk") return found.gap?.count ? `${found.gap.count} unchanged lines` : (found.hunk?.heading ?? "The rest of the file");
   const line = lineOn(found, sideOf(found, side));
-  return line ? `Line ${line[sideOf(found, side)]}${line.kind === "same" ? "" : `, ${line.kind}`}: ${line.text}` : "";
+  return line ? `Line ${line[sideOf(found, side)]}${line.kind === "same" ? "" : `, ${line.kind}`}: ${line.text.slice(0, SPOKEN_CHARS)}` : "";
 }

@@ -26,7 +26,10 @@ interface Props {
   files: FileState[];
   options: Omit<Options, "metrics">;
   viewed: Record<string, string>;
-  discards: boolean;
+  /** Why this tab can't change files now; null: it can. */
+  refusal: string | null;
+  /** Whether parts of a change can be discarded. */
+  parts: boolean;
   doing: Doing;
   /** Called with the file at the top. */
   onCurrent: (path: string) => void;
@@ -68,7 +71,7 @@ function digitsOf(files: FileState[]): number {
   return String(most).length;
 }
 
-export function Diffs({ files: given, options, viewed, discards, doing, onCurrent, within, ref }: Props) {
+export function Diffs({ files: given, options, viewed, refusal, parts, doing, onCurrent, within, ref }: Props) {
   // A large patch is laid out in steps, between which the page can respond.
   const files = useDeferredValue(given);
   const elements = useScroller();
@@ -141,13 +144,13 @@ export function Diffs({ files: given, options, viewed, discards, doing, onCurren
         {width > 0 &&
           sections.slice(range.from, range.to).map((section, index) => {
             const [from, to] = range.blocks[index]!;
-            const at = cursor?.path === section.path ? (cursor.key === null ? -1 : indexOf(section.rows, cursor.key)) : -2;
+            const key = cursor?.path === section.path ? cursor.key : undefined;
             const [chosenFrom, chosenTo] = chosen(section);
             const { file } = section.one;
             return (
               <section key={section.path} aria-label={section.path} data-path={section.path} data-index={range.from + index} className="mb-3">
-                <Head file={file} collapsed={section.collapsed} viewed={isViewed(viewed, file)} current={at === -1} comments={(options.comments.get(section.path)?.length ?? 0) + (options.drafts.get(section.path)?.length ?? 0)} discards={discards} doing={doing} />
-                {!section.collapsed && <Body section={section} from={from} to={to} narrow={metrics.narrow} cursor={at} chosenFrom={chosenFrom} chosenTo={chosenTo} discards={discards} doing={doing} />}
+                <Head file={file} collapsed={section.collapsed} viewed={isViewed(viewed, file)} current={key === null || (key !== undefined && section.collapsed)} comments={(options.comments.get(section.path)?.length ?? 0) + (options.drafts.get(section.path)?.length ?? 0)} refusal={refusal} doing={doing} />
+                {!section.collapsed && <Body section={section} from={from} to={to} narrow={metrics.narrow} cursor={key == null ? -1 : indexOf(section.rows, key)} chosenFrom={chosenFrom} chosenTo={chosenTo} discards={parts} doing={doing} />}
               </section>
             );
           })}

@@ -8,8 +8,9 @@ import { Icon } from "../../parts/icons";
 import type { FileState } from "../../state/changes";
 import { isViewed } from "../../state/viewed";
 import { visible } from "../../text/visible";
+import { plural } from "../../text/words";
 import type { ChangedFile } from "../../wire/changes";
-import { StatusLetter } from "./section";
+import { othersOf, StatusLetter } from "./section";
 import { treeOf } from "./tree";
 
 interface Props {
@@ -62,6 +63,7 @@ export const FileList = memo(function FileList({ files, flat, current, viewed, c
 });
 
 const Entry = memo(function Entry({ file, name, depth, flat, current, viewed, comments, onOpen }: { file: ChangedFile; name: string; depth: number; flat: boolean; current: boolean; viewed: boolean; comments: number; onOpen: (path: string) => void }) {
+  const whose = othersOf(file);
   const cut = flat ? name.lastIndexOf("/") + 1 : 0;
   return (
     <button type="button" aria-current={current ? "true" : undefined} title={file.path} onClick={() => onOpen(file.path)} style={{ paddingLeft: 8 + depth * INDENT_PX }} className={`flex min-h-7 w-full items-center gap-1.5 pr-2 pointer-coarse:min-h-11 text-left text-xs hover:bg-hover ${current ? "bg-hover" : ""} ${viewed ? "text-quiet" : ""}`}>
@@ -70,9 +72,9 @@ const Entry = memo(function Entry({ file, name, depth, flat, current, viewed, co
         {cut > 0 && <span className="min-w-0 shrink-[3] truncate text-quiet">{visible(name.slice(0, cut))}</span>}
         <span className={`min-w-[4ch] truncate ${file.status === "deleted" ? "line-through" : ""}`}>{visible(name.slice(cut))}</span>
       </span>
-      {file.outside && <span title="Changed by somebody else too" className="size-1.5 shrink-0 rounded-full bg-amber-mark" />}
-      {comments > 0 && <span className="inline-flex items-center gap-0.5 text-quiet tabular-nums" title={`${comments} comments`}><Icon name="comment" size={11} />{comments}</span>}
-      {file.added !== null && file.removed !== null && file.added + file.removed > 0 && <Counts added={file.added} removed={file.removed} />}
+      {whose && <span title={whose} className="size-1.5 shrink-0 rounded-full bg-amber-mark"><span className="sr-only">, {whose}</span></span>}
+      {comments > 0 && <span className="inline-flex items-center gap-0.5 text-quiet tabular-nums" title={plural(comments, "comment")}><Icon name="comment" size={11} />{comments}</span>}
+      <Counts added={file.added} removed={file.removed} />
       <span className="inline-flex w-3 shrink-0 justify-center text-green">{viewed && <><Icon name="check" size={11} /><span className="sr-only">viewed</span></>}</span>
     </button>
   );

@@ -6,14 +6,6 @@ import type { PatchLine } from "../../text/patch";
 import { usePainting, type Painting } from "./painting";
 import type { Row } from "./rows";
 
-export interface Chosen {
-  /** The row with the cursor; -1 if it is elsewhere. */
-  cursor: number;
-  /** The chosen rows. */
-  from: number;
-  to: number;
-}
-
 interface Props {
   rows: Row[];
   all: Row[];
@@ -21,7 +13,9 @@ interface Props {
   path: string;
   /** One column of numbers instead of two. */
   narrow: boolean;
+  /** The row with the cursor; -1 if it is elsewhere. */
   cursor: number;
+  /** The chosen rows. */
   chosenFrom: number;
   chosenTo: number;
 }

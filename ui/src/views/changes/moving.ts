@@ -2,6 +2,7 @@
 // diffs, which draws the cursor. Below: cursor.ts decides where it goes, windowing.ts scrolls there.
 
 import { useLayoutEffect, useRef, useState } from "react";
+import { copyText } from "../../parts/copy";
 import { register } from "../../shell/commands";
 import { say } from "../../shell/toast";
 import { begin, draftsOf, drop } from "../../state/review";
@@ -9,7 +10,7 @@ import { isViewed } from "../../state/viewed";
 import type { Side } from "../../wire/changes";
 import { focusSoon } from "./comments";
 import { extended, hunkAt, moved, passageOf, sideOf, spoken, spotOf, type Cursor, type Move, type Spot } from "./cursor";
-import { indexOf } from "./rows";
+import { indexOf, nearest, type Row } from "./rows";
 import type { Doing } from "./section";
 import type { Section } from "./sections";
 import type { useWindow } from "./windowing";
@@ -29,10 +30,23 @@ export function useMoving({ sections, window, viewed, split, doing, within }: Gi
   /** What a screen reader says. */
   const [announced, setAnnounced] = useState("");
 
+  /** The cursor's row when it was last there. */
+  const known = useRef<{ path: string; row: Row; at: number } | null>(null);
+  // If its row is gone, such as one that was discarded, the cursor goes to the nearest one.
+  useLayoutEffect(() => {
+    const section = cursor?.key != null ? sections.find((one) => one.path === cursor.path) : undefined;
+    if (!section?.rows.length) return;
+    const { path, rows, one } = section;
+    const at = indexOf(rows, cursor!.key!);
+    if (at >= 0) known.current = { path, row: rows[at]!, at };
+    else if (one.state !== "loading" && known.current?.path === path && known.current.row.key === cursor!.key) setCursor({ ...cursor!, key: rows[nearest(rows, known.current.row, known.current.at)]!.key, start: null });
+  }, [sections, cursor]);
+
   const place = (spot: Spot, changes: Partial<Cursor> = {}) => {
     const section = sections[spot.section]!;
     const row = section.rows[spot.row];
-    const side = sideOf(row, cursor?.side ?? "new");
+    // Only side by side, the side can be chosen.
+    const side = sideOf(row, split ? (cursor?.side ?? "new") : "new");
     setCursor({ path: section.path, key: row?.key ?? null, start: null, side, ...changes });
     setAnnounced(spoken(section, spot.row, side));
     window.show(spot, true);
@@ -106,7 +120,18 @@ export function useMoving({ sections, window, viewed, split, doing, within }: Gi
     const at = spotOf(sections, cursor);
     if (!at) return;
     const section = sections[at.section]!;
-    doing.discard(section.path, whole || at.row < 0 ? null : hunkAt(section, at.row));
+    const hunk = hunkAt(section, at.row);
+    if (whole) doing.discard(section.one.file, null);
+    else if (hunk !== null) doing.discard(section.one.file, hunk);
+    else say("Move to a change first, with n and p. Shift+X discards all changes of the file.");
+  };
+  const restoreHere = (point: "before" | "after") => {
+    const at = spot();
+    if (at) doing.restore(sections[at.section]!.one.file, point);
+  };
+  const copyHere = () => {
+    const at = spot();
+    if (at) void copyText(sections[at.section]!.path);
   };
   const toolHere = () => {
     const at = spot();
@@ -115,7 +140,7 @@ export function useMoving({ sections, window, viewed, split, doing, within }: Gi
     else say("No edit of this file is known: a command of the agent, or somebody else, changed it.");
   };
 
-  useKeys({ move, extend, turnSide, commentHere, enter, viewHere, discardHere, toolHere }, within);
+  useKeys({ move, extend, turnSide, commentHere, enter, viewHere, discardHere, restoreHere, copyHere, toolHere }, within, split, doing.turn);
   return { cursor, setCursor, announced, chosen, comment };
 }
 
@@ -127,14 +152,17 @@ interface Keys {
   enter: () => void;
   viewHere: () => void;
   discardHere: (whole: boolean) => void;
+  restoreHere: (point: "before" | "after") => void;
+  copyHere: () => void;
   toolHere: () => void;
 }
 
-function useKeys(given: Keys, within: () => boolean): void {
+function useKeys(given: Keys, within: () => boolean, split: boolean, turn: number | null): void {
   const keys = useRef(given);
   keys.current = given;
   useLayoutEffect(() => {
-    const command = (id: string, title: string, keys: string, run: () => void, also?: string[], repeats = false) => ({ id: "changes." + id, title, keys, also, group: "Changes", within, when: within, repeats, run });
+    // No `when`: the palette, which takes the focus, offers them too.
+    const command = (id: string, title: string, keys: string, run: () => void, also?: string[], repeats = false) => ({ id: "changes." + id, title, keys, also, group: "Changes", within, repeats, run });
     // Enter on a button presses it, and on a note opens it.
     const onDiffs = () => within() && !document.activeElement?.matches("button, a, summary, input");
     return register([
@@ -148,12 +176,14 @@ function useKeys(given: Keys, within: () => boolean): void {
       command("previousfile", "Previous file", "Shift+p", () => keys.current.move(-1, "file"), ["["], true),
       command("comment", "Comment on the line", "c", () => keys.current.commentHere()),
       command("viewed", "Mark the file as viewed", "v", () => keys.current.viewHere()),
-      { ...command("open", "Open or close what is at the cursor", "Enter", () => keys.current.enter()), when: onDiffs },
+      { ...command("open", "Open or close what is at the cursor", "Enter", () => keys.current.enter()), within: onDiffs },
       command("discard", "Discard this part of the change", "x", () => keys.current.discardHere(false)),
       command("discardfile", "Discard the file's changes", "Shift+x", () => keys.current.discardHere(true)),
       command("tool", "Show the edit in the conversation", "t", () => keys.current.toolHere()),
-      command("old", "Old side", "ArrowLeft", () => keys.current.turnSide("old")),
-      command("new", "New side", "ArrowRight", () => keys.current.turnSide("new")),
+      { ...command("old", "Side by side: the old line", "ArrowLeft", () => keys.current.turnSide("old")), when: () => split },
+      { ...command("new", "Side by side: the new line", "ArrowRight", () => keys.current.turnSide("new")), when: () => split },
+      { id: "changes.copypath", title: "Copy the file's path", group: "Changes", run: () => keys.current.copyHere() },
+      ...(["before", "after"] as const).map((point) => ({ id: "changes.restorefile" + point, title: `Restore the file to ${point} this turn`, group: "Changes", when: () => turn !== null, run: () => keys.current.restoreHere(point) })),
     ]);
-  }, [within]);
+  }, [within, split, turn]);
 }

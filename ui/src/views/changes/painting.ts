@@ -93,7 +93,7 @@ function ending(line: PatchLine): string {
 }
 
 /** The changed words in these rows. A change may begin before them and end after them. */
-function marksIn(rows: Row[], all: Row[], from: number): Map<PatchLine, Range[]> {
+export function marksIn(rows: Row[], all: Row[], from: number): Map<PatchLine, Range[]> {
   const marks = new Map<PatchLine, Range[]>();
   const add = (lines: PatchLine[]) => marksOf(lines).forEach((ranges, line) => marks.set(line, ranges));
   for (const row of rows) if (row.kind === "pair" && row.left && row.right && row.left !== row.right) add([row.left, row.right]);
@@ -101,19 +101,22 @@ function marksIn(rows: Row[], all: Row[], from: number): Map<PatchLine, Range[]>
     const row = all[at];
     return row?.kind === "line" && row.line.kind !== "same" ? row.line : null;
   };
+  // A comment between two lines does not end a change.
+  const goesOn = (at: number) => !!changed(at) || all[at]?.kind === "comment" || all[at]?.kind === "draft";
   for (let at = from; at < from + rows.length; ) {
     if (!changed(at)) {
       at++;
       continue;
     }
     let start = at;
-    while (changed(start - 1) && at - start < MOST_MARKED_ROWS) start--;
+    while (goesOn(start - 1) && at - start < MOST_MARKED_ROWS) start--;
     let end = at + 1;
-    while (changed(end) && end - at < MOST_MARKED_ROWS) end++;
+    while (goesOn(end) && end - at < MOST_MARKED_ROWS) end++;
     // A removed line after an added one begins another change.
     let passage: PatchLine[] = [];
     for (let one = start; one < end; one++) {
-      const line = changed(one)!;
+      const line = changed(one);
+      if (!line) continue;
       if (line.kind === "removed" && passage.at(-1)?.kind === "added") {
         add(passage);
         passage = [];

@@ -37,6 +37,7 @@ export function RestoreDialog({ session, turn, point, file, onClose }: Props) {
   }, [round]);
 
   const count = preview ? countOf(preview, outside) : 0;
+  const keeps = !!preview?.outside.length && outside === "keep";
   const restore = async () => {
     setBusy(true);
     setTrouble("");
@@ -53,13 +54,13 @@ export function RestoreDialog({ session, turn, point, file, onClose }: Props) {
   return (
     <Dialog title={`Restore to ${point} turn ${turn}?`} onClose={onClose}>
       <div className="space-y-3 text-sm">
-        <p className="break-words">{file ? <span className="font-mono text-xs">{visible(file.path)}</span> : "All files"} will be as {point === "before" ? "before" : "after"} turn {turn}. The conversation stays. You can undo it.</p>
+        <p className="break-words">{file ? <span className="font-mono text-xs">{visible(file.path)}</span> : "All files"} will be as {point === "before" ? "before" : "after"} turn {turn}{keeps && ", except those that you keep"}. The conversation stays. You can undo it.</p>
         {!preview && !trouble && <p role="status" className="text-quiet">Looking at which files would change.</p>}
         {preview && (preview.file_count ? <Restored preview={preview} outside={outside} onOutside={setOutside} /> : <p role="status">No file would change.</p>)}
         {trouble && <p role="alert" className="break-words text-red">{trouble}</p>}
         <div className="flex flex-wrap justify-end gap-2">
           <Button data-first="" onClick={onClose}>Cancel</Button>
-          <Button tone="primary" disabled={busy || !count} onClick={() => void restore()}>{busy ? "Restoring" : `Restore ${plural(count, "file")}`}</Button>
+          <Button tone="primary" disabled={busy || !count} onClick={() => void restore()}>{busy ? "Restoring" : preview ? `Restore ${plural(count, "file")}` : "Restore"}</Button>
         </div>
       </div>
     </Dialog>

@@ -53,11 +53,14 @@ interface Placed {
 
 const indexes = new WeakMap<Row[], Map<string, number>>();
 
-/** The index of a row by its key; -1 if there is none. */
+/** The index of a row by its key; -1 if there is none. Only the keys that were asked for are remembered: all rows change
+ * with each comment. */
 export function indexOf(rows: Row[], key: string): number {
-  let found = indexes.get(rows);
-  if (!found) indexes.set(rows, (found = new Map(rows.map((row, index) => [row.key, index]))));
-  return found.get(key) ?? -1;
+  let known = indexes.get(rows);
+  if (!known) indexes.set(rows, (known = new Map()));
+  let found = known.get(key);
+  if (found === undefined) known.set(key, (found = rows.findIndex((row) => row.key === key)));
+  return found;
 }
 
 /** What a note offers to do about it. */
@@ -86,7 +89,7 @@ export interface Block {
   from: number;
 }
 
-export const BLOCK_ROWS = 24;
+const BLOCK_ROWS = 24;
 const CONTEXT_LINES = 3;
 
 export interface Wanted {
@@ -96,8 +99,6 @@ export interface Wanted {
   content: readonly string[] | null;
   /** Whether the lines between the hunks can be fetched. */
   unfolds: boolean;
-  comments: Comment[];
-  drafts: Draft[];
 }
 
 export function rowsOf(patch: PatchFile, wanted: Wanted): Row[] {
@@ -117,7 +118,7 @@ export function rowsOf(patch: PatchFile, wanted: Wanted): Row[] {
     const count = wanted.content ? wanted.content.length - fresh + 1 : null;
     if (count !== 0) stretch(lines, { index: patch.hunks.length, old, new: fresh, count }, null, wanted, true);
   }
-  return withComments(lines, wanted);
+  return lines;
 }
 
 /** The last hunk shows fewer unchanged lines below the change than git would, so the file ends there. */
@@ -176,17 +177,40 @@ export function lineOn(row: Row, side: Side): PatchLine | null {
   return line?.[side] ? line : null;
 }
 
+/** The row to go to instead of one that is not there any more: the line with the nearest number. The old file stays the
+ * same, so its numbers come first. `at`: the index that the row had. */
+export function nearest(rows: Row[], gone: Row, at: number): number {
+  const side: Side = lineOn(gone, "old") ? "old" : "new";
+  const number = lineOn(gone, side)?.[side];
+  let [best, distance] = [Math.min(at, rows.length - 1), Infinity];
+  if (number === undefined) return best;
+  rows.forEach((row, index) => {
+    const away = Math.abs((lineOn(row, side)?.[side] ?? Infinity) - number);
+    if (away < distance) [best, distance] = [index, away];
+  });
+  return best;
+}
+
 /** Longer quotes are cut here by the server. */
 const QUOTED_CHARS = 4000;
 
-/** The row below which a comment goes; -1 if its lines are not shown. Changes move lines, so the nearest ones that say
- * what was quoted are meant. */
-export function rowFor(rows: Row[], passage: Passage): number {
-  const last = passage.end_line ?? passage.line;
-  const on = rows.flatMap((row, index) => {
-    const line = lineOn(row, passage.side);
-    return line ? [{ index, text: line.text, number: line[passage.side] }] : [];
+/** A line of one side, and its row. */
+interface SideLine {
+  index: number;
+  text: string;
+  number: number;
+}
+
+export const linesOn = (rows: Row[], side: Side): SideLine[] =>
+  rows.flatMap((row, index) => {
+    const line = lineOn(row, side);
+    return line ? [{ index, text: line.text, number: line[side] }] : [];
   });
+
+/** The row below which a comment goes; -1 if its lines are not shown. `on`: the lines of its side. Changes move lines, so the nearest ones that say
+ * what was quoted are meant. */
+export function rowFor(on: SideLine[], passage: Passage): number {
+  const last = passage.end_line ?? passage.line;
   const quote = passage.quote;
   const count = last - passage.line + 1;
   const isCut = !!quote && quote.length >= QUOTED_CHARS;
@@ -207,11 +231,13 @@ export function rowFor(rows: Row[], passage: Passage): number {
   return best;
 }
 
-function withComments(rows: Row[], { comments, drafts }: Wanted): Row[] {
+/** The lines of a file, with the comments on them. */
+export function withComments(rows: Row[], comments: Comment[], drafts: Draft[]): Row[] {
   if (!comments.length && !drafts.length) return rows;
+  const on: Partial<Record<Side, SideLine[]>> = {};
   const after = new Map<number, Row[]>();
   const put = (passage: Passage, make: (placed: Placed) => Row) => {
-    const at = rowFor(rows, passage);
+    const at = rowFor((on[passage.side] ??= linesOn(rows, passage.side)), passage);
     const shift = at < 0 ? 0 : lineOn(rows[at]!, passage.side)![passage.side] - (passage.end_line ?? passage.line);
     after.set(at, [...(after.get(at) ?? []), make({ placed: at >= 0, shift })]);
   };

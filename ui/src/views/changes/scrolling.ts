@@ -2,7 +2,7 @@
 // keeping the reader's place when something above changes its height. Above: the list of diffs. Below: sections.ts. Pure.
 
 import { heightOf, partAt, stacked, type Metrics } from "./heights";
-import { indexOf } from "./rows";
+import { indexOf, nearest, type Row } from "./rows";
 import type { Section } from "./sections";
 
 /** How far beyond the edges is drawn too. */
@@ -46,8 +46,9 @@ export function rowTop(section: Section, row: number, metrics: Metrics): number 
 /** A place in the page that stays the same while heights change. */
 export interface Anchor {
   path: string;
-  /** The row at the top of the window; null: the heading. */
+  /** The row at the top of the window and its index; null: the heading. */
   key: string | null;
+  row: { is: Row; at: number } | null;
   /** How far below the top of the row the window begins. */
   offset: number;
 }
@@ -59,8 +60,8 @@ export function anchorAt(sections: Section[], tops: number[], top: number, metri
   if (!section) return null;
   const inside = top - tops[index]!;
   const row = rowAtPosition(section, inside + metrics.headPx, metrics);
-  if (inside <= 0 || row < 0) return { path: section.path, key: null, offset: inside };
-  return { path: section.path, key: section.rows[row]!.key, offset: inside - rowTop(section, row, metrics) };
+  if (inside <= 0 || row < 0) return { path: section.path, key: null, row: null, offset: inside };
+  return { path: section.path, key: section.rows[row]!.key, row: { is: section.rows[row]!, at: row }, offset: inside - rowTop(section, row, metrics) };
 }
 
 function rowAtPosition(section: Section, position: number, metrics: Metrics): number {
@@ -80,8 +81,10 @@ export function positionOf(anchor: Anchor, sections: Section[], tops: number[], 
   const index = sections.findIndex((section) => section.path === anchor.path);
   if (index < 0) return null;
   const section = sections[index]!;
-  const row = anchor.key === null ? -1 : indexOf(section.rows, anchor.key);
-  if (row < 0) return tops[index]! + (anchor.key === null ? anchor.offset : 0);
+  if (anchor.row === null) return tops[index]! + anchor.offset;
+  if (!section.rows.length) return tops[index]!;
+  const known = indexOf(section.rows, anchor.row.is.key);
+  const row = known < 0 ? nearest(section.rows, anchor.row.is, anchor.row.at) : known;
   return tops[index]! + rowTop(section, row, metrics) + anchor.offset;
 }
 

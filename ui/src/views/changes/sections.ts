@@ -6,7 +6,7 @@ import type { FileState } from "../../state/changes";
 import { bytes, plural } from "../../text/words";
 import type { ChangedFile, Comment } from "../../wire/changes";
 import { blockHeight, stacked, type Metrics } from "./heights";
-import { blocksOf, rowsOf, type Block, type Row, type Unfolded } from "./rows";
+import { blocksOf, rowsOf, withComments, type Block, type Row, type Unfolded } from "./rows";
 
 export interface Section {
   path: string;
@@ -32,7 +32,7 @@ export interface Options {
 }
 
 /** Below each section. */
-export const GAP_PX = 12;
+const GAP_PX = 12;
 const NO_UNFOLDED: ReadonlyMap<number, Unfolded> = new Map();
 const NO_COMMENTS: Comment[] = [];
 const NO_DRAFTS: Draft[] = [];
@@ -40,15 +40,18 @@ const CONTENT_LIMIT_BYTES = 5 * 1024 * 1024;
 
 interface Made {
   of: unknown[];
+  /** Without comments. */
+  lines: Row[];
+  linesOf: unknown[];
   rows: Row[];
   blocks: Block[];
 }
 
 export class SectionMaker {
-  private made = new Map<string, Made>();
-  private sections = new Map<string, { of: unknown[]; section: Section }>();
+  private readonly made = new Map<string, Made>();
+  private readonly sections = new Map<string, { of: unknown[]; section: Section }>();
   /** The real heights of blocks, by their rows. */
-  private measured = new WeakMap<Row[], number>();
+  private readonly measured = new WeakMap<Row[], number>();
 
   /** A block was drawn. Returns by how much it differs from what was expected. */
   measure(section: Section, index: number, height: number): number {
@@ -62,13 +65,6 @@ export class SectionMaker {
 
   make(files: FileState[], options: Options): Section[] {
     return files.map((one) => this.section(one, options));
-  }
-
-  /** The width changed, so no height is known any more. */
-  forget(): void {
-    this.made = new Map();
-    this.sections = new Map();
-    this.measured = new WeakMap();
   }
 
   private section(one: FileState, options: Options): Section {
@@ -91,18 +87,25 @@ export class SectionMaker {
     const drafts = options.drafts.get(path) ?? NO_DRAFTS;
     const unfolded = options.unfolded.get(path) ?? NO_UNFOLDED;
     const content = options.content.get(path) ?? null;
-    const of = [one, comments, drafts, unfolded, content, options.split, options.contents];
+    const linesOf = [one, unfolded, content, options.split, options.contents];
+    const of = [...linesOf, comments, drafts];
     const known = this.made.get(path);
     if (known && same(known.of, of)) return known;
-    const unfolds = options.contents && !["added", "deleted"].includes(one.file.status) && (one.file.new_size ?? 0) < CONTENT_LIMIT_BYTES;
-    const lines = rowsOf(one.patch ?? { path, oldPath: null, ids: null, binary: false, hunks: [] }, { split: options.split, unfolded, content, unfolds, comments, drafts });
-    // A new or deleted file is one hunk, so its heading says nothing.
-    const whole = ["added", "deleted"].includes(one.file.status) && (one.patch?.hunks.length ?? 0) < 2;
-    const rows = [...notesOf(one, options.contents), ...(whole ? lines.filter((row) => row.kind !== "hunk") : lines)];
+    const lines = known && same(known.linesOf, linesOf) ? known.lines : this.lines(one, options, unfolded, content);
+    const rows = [...notesOf(one, options.contents), ...withComments(lines, comments, drafts)];
     const blocks = kept(blocksOf(rows), known?.blocks ?? []);
-    const made = { of, rows, blocks };
+    const made = { of, lines, linesOf, rows, blocks };
     this.made.set(path, made);
     return made;
+  }
+
+  private lines(one: FileState, { split, contents }: Options, unfolded: ReadonlyMap<number, Unfolded>, content: readonly string[] | null): Row[] {
+    const whole = ["added", "deleted"].includes(one.file.status);
+    const unfolds = contents && !whole && (one.file.new_size ?? 0) < CONTENT_LIMIT_BYTES;
+    const patch = one.patch ?? { path: one.file.path, oldPath: null, ids: null, binary: false, hunks: [] };
+    const lines = rowsOf(patch, { split, unfolded, content, unfolds });
+    // A new or deleted file is one hunk, so its heading says nothing.
+    return whole && patch.hunks.length < 2 ? lines.filter((row) => row.kind !== "hunk") : lines;
   }
 }
 
@@ -116,6 +119,7 @@ function kept(blocks: Block[], before: Block[]): Block[] {
 }
 
 function sameRow(a: Row, b: Row): boolean {
+  if (a === b) return true;
   if (a.kind !== b.kind || a.key !== b.key) return false;
   if (a.kind === "line" && b.kind === "line") return a.line === b.line;
   if (a.kind === "pair" && b.kind === "pair") return a.left === b.left && a.right === b.right;
@@ -129,12 +133,20 @@ const same = (a: unknown[], b: unknown[]) => a.length === b.length && a.every((o
 const MODES: Record<string, string> = { "100644": "a file", "100755": "an executable file", "120000": "a link", "160000": "a submodule" };
 const modeWords = (mode: string) => MODES[mode] ?? `mode ${mode}`;
 
+function modeSaid(before: string, after: string): string {
+  if (before === "100644" && after === "100755") return "Now executable.";
+  if (before === "100755" && after === "100644") return "No longer executable.";
+  return `Was ${modeWords(before)}, is now ${modeWords(after)}.`;
+}
+
 /** What can't be shown as lines. */
-export function notesOf(one: FileState, contents: boolean): Row[] {
+function notesOf(one: FileState, contents: boolean): Row[] {
   const { file, state, patch, trouble } = one;
   const rows: Row[] = [];
   const note = (text: string, offer: "read" | "content" | null = null) => rows.push({ kind: "note", key: `note${rows.length}`, text, offer });
-  if (file.status !== "added" && file.status !== "deleted" && file.old_mode && file.new_mode && file.old_mode !== file.new_mode) note(`Was ${modeWords(file.old_mode)}, is now ${modeWords(file.new_mode)}.`);
+  if (file.only_outside) note("Changed by you or another program, not by a turn of this session.");
+  if (file.status !== "added" && file.status !== "deleted" && file.old_mode && file.new_mode && file.old_mode !== file.new_mode) note(modeSaid(file.old_mode, file.new_mode));
+  const whose = file.only_outside ? 1 : 0;
   if (file.image && contents) rows.push({ kind: "images", key: "images" });
   if (file.binary) {
     if (!rows.some((row) => row.kind === "images")) note(sizes(file), contents ? "content" : null);
@@ -144,7 +156,7 @@ export function notesOf(one: FileState, contents: boolean): Row[] {
   else if (state === "failed") note(`Can't load the diff. ${trouble}`, "read");
   else if (state === "too_large") note(`The diff is too large to show (${changedLines(file)}).`, contents ? "content" : null);
   else if (state === "left_out") note(`The patch of all files is too large, so this one was left out (${changedLines(file)}).`, "read");
-  else if (!patch?.hunks.length && !rows.length) note(nothing(file));
+  else if (!patch?.hunks.length && rows.length === whose) note(nothing(file));
   return rows;
 }
 
@@ -156,10 +168,10 @@ function sizes({ old_size, new_size, status }: ChangedFile): string {
   return old_size === null || status === "added" ? `A binary file of ${bytes(new_size)}.` : `A binary file: ${bytes(old_size)} before, ${bytes(new_size)} after.`;
 }
 
-function nothing({ status, new_size, old_size }: ChangedFile): string {
+function nothing({ status, new_size, old_size, new_id, old_id }: ChangedFile): string {
   if (status === "renamed") return "Renamed, with the same content.";
-  if (status === "copied") return "Copied, with the same content.";
   if (status === "added" && new_size === 0) return "A new, empty file.";
   if (status === "deleted" && old_size === 0) return "It was empty.";
-  return "No line differs.";
+  // Only without changes of whitespace, a different content can have no lines.
+  return old_id && new_id && old_id !== new_id ? "Only whitespace differs." : "No line differs.";
 }

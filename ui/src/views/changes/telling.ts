@@ -17,10 +17,11 @@ const WHY_NONE = "Nothing is known about changed files yet.";
 const WHY_EDITS = "This directory is not in a Git repository, so only the agent's own edits are shown. Changes by its commands are not known.";
 const IN_PROGRESS: Record<string, string> = { rebase: "A rebase", merge: "A merge", "cherry-pick": "A cherry-pick", revert: "A revert", bisect: "A bisect" };
 
-export function tell(changes: Changes, rewound: boolean): Told[] {
+export function tell(changes: Changes, rewound: boolean, ignoreWhitespace: boolean): Told[] {
   const told: Told[] = [];
   const add = (key: string, text: string, warns = false, details: string[] = [], links: Told["links"] = []) => told.push({ key, text, warns, details, links });
   const { state, source, reason, turn, repository } = changes;
+  if (ignoreWhitespace) add("whitespace", "Changes of whitespace only are hidden, so parts of a change can't be discarded.");
   if (rewound) add("rewound", `Turn ${turn} was rewound. Its changes may still be in the files.`);
   if (state === "running") add("running", reason ?? (turn === null ? "A turn is running. These are the changes so far." : `Turn ${turn} is running. These are its changes so far.`));
   else if (source === "edits") add("edits", reason ?? WHY_EDITS, state === "unavailable");
@@ -31,7 +32,7 @@ export function tell(changes: Changes, rewound: boolean): Told[] {
   if (repository?.in_progress) add("progress", `${IN_PROGRESS[repository.in_progress] ?? "An operation"} is in progress in this repository. Finish or abort it before you commit.`, true);
   if (changes.truncated || (changes.file_count ?? 0) > changes.files.length) add("truncated", changes.file_count === null ? "There are more files than can be shown." : `Showing ${changes.files.length.toLocaleString("en")} of ${plural(changes.file_count, "file")}.`, true);
   if (changes.left_alone.length) add("left_alone", `${plural(changes.left_alone.length, "file or folder", "files or folders")} left out.`, changes.left_alone.some((one) => one.changed), changes.left_alone.map((one) => `${one.path}: ${one.reason}`));
-  if (changes.outside.length) add("outside", `${plural(changes.outside.length, "file was", "files were")} changed by somebody else between this session's turns.`, true, changes.outside.map((one) => one.path));
+  if (changes.outside.length) add("outside", `${plural(changes.outside.length, "file was", "files were")} changed by you or another program between this session's turns.`, true, changes.outside.map((one) => one.path));
   if (changes.shared_with.length) {
     const links = changes.shared_with.map((one) => ({ title: one.title || "Untitled session", session: one.session_id, turn: one.turn }));
     add("shared", `${changes.shared_with.length === 1 ? "Another session" : `${changes.shared_with.length} other sessions`} worked in this directory at the same time, so some of these changes may not be this session's:`, true, [], links);

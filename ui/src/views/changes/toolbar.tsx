@@ -9,7 +9,7 @@ import { Menu, type MenuItem } from "../../parts/menu";
 import { go, pathOfChanges } from "../../shell/router";
 import { attempt, say } from "../../shell/toast";
 import { plural } from "../../text/words";
-import { getPatch, patchPath, type Changes, type TurnChanges } from "../../wire/changes";
+import { getPatch, ownOf, patchPath, type Changes, type TurnChanges } from "../../wire/changes";
 import { download } from "../../wire/download";
 
 interface Props {
@@ -42,6 +42,7 @@ const MOST_TURNS = 200;
 export function Tools(props: Props) {
   const { session, turn, changes, viewed, list, onList, split, canSplit, onSplit, onCommit, busy, narrow } = props;
   const files = changes?.files.length ?? 0;
+  const own = changes && ownOf(changes);
   return (
     <>
       <div className="min-w-0 flex-1">
@@ -53,12 +54,12 @@ export function Tools(props: Props) {
           </Menu>
         </h2>
         <p className="flex items-center gap-x-2 overflow-hidden px-0.5 text-xs whitespace-nowrap text-quiet tabular-nums">
-          {changes && files > 0 && (
+          {own && own.files.length > 0 && (
             <>
-              {changes.file_count !== null && <span>{plural(changes.file_count, "file")}</span>}
-              {changes.added !== null && changes.removed !== null && <Counts added={changes.added} removed={changes.removed} />}
+              {own.file_count !== null && <span>{plural(own.file_count, "file")}</span>}
+              <Counts added={own.added} removed={own.removed} />
               <span aria-hidden="true">·</span>
-              <span className="truncate" role="status">{viewed} of {changes.files.length.toLocaleString("en")} viewed</span>
+              <span className="truncate" role="status">{viewed.toLocaleString("en")} of {own.files.length.toLocaleString("en")} viewed</span>
             </>
           )}
         </p>
@@ -85,24 +86,30 @@ function scopes(session: string, turn: number | null, turns: TurnChanges[]): Men
 function about(one: TurnChanges): string {
   if (one.state === "running") return "Running";
   if (one.state === "unavailable") return one.reason ?? "Not known";
-  const counts = one.file_count === null ? "" : one.file_count === 0 ? "No files" : `${plural(one.file_count, "file")}${one.added === null || one.removed === null ? "" : ` +${one.added} −${one.removed}`}`;
+  const counts = one.file_count === null ? "" : one.file_count === 0 ? "No files" : `${plural(one.file_count, "file")}${one.added === null || one.removed === null ? "" : ` +${one.added.toLocaleString("en")} −${one.removed.toLocaleString("en")}`}`;
   return [counts, one.rewound ? "rewound" : ""].filter(Boolean).join(", ");
+}
+
+export const downloadPatch = (session: string, turn: number | null) => void attempt(download(patchPath(session, { turn }, [], true), `${turn === null ? "session" : `turn-${turn}`}.patch`));
+
+export function copyPatch(session: string, turn: number | null): void {
+  const copy = async () => {
+    const patch = await getPatch(session, { turn });
+    if (await copyText(patch.text)) say(patch.truncated ? "Copied the first part of the patch: all of it is too large." : "Copied the patch.");
+  };
+  void attempt(copy());
 }
 
 /** The patch has all changes, even if the view hides some: without those of whitespace, it could not be applied. */
 function more({ session, turn, changes, ignoreWhitespace, onWhitespace, flat, onFlat, onFoldAll, allFolded, onRestore, onOperations, onCommit, busy, narrow }: Props): MenuItem[] {
   const has = !!changes?.files.length;
-  const copy = async () => {
-    const patch = await getPatch(session, { turn });
-    if (await copyText(patch.text)) say(patch.truncated ? "Copied the first part of the patch: all of it is too large." : "Copied the patch.");
-  };
   return [
     ...(onCommit && narrow ? [{ label: "Commit", icon: "commit" as const, disabled: busy, hint: busy ? "A turn is running" : undefined, run: onCommit }] : []),
     { label: "Ignore whitespace", checked: ignoreWhitespace, many: true, run: onWhitespace },
     { label: "Files without folders", checked: flat, many: true, run: onFlat },
     { label: allFolded ? "Open all files" : "Close all files", icon: "list", disabled: !has, run: () => onFoldAll(!allFolded) },
-    { label: "Copy patch", icon: "copy", disabled: !has, run: () => void attempt(copy()) },
-    { label: "Download patch", icon: "download", disabled: !has, run: () => void attempt(download(patchPath(session, { turn }, [], true), `${turn === null ? "session" : `turn-${turn}`}.patch`)) },
+    { label: "Copy patch", icon: "copy", disabled: !has, run: () => copyPatch(session, turn) },
+    { label: "Download patch", icon: "download", disabled: !has, run: () => downloadPatch(session, turn) },
     ...(onRestore ? (["before", "after"] as const).map((point): MenuItem => ({ label: `Restore all files to ${point} turn ${turn}`, icon: "undo", run: () => onRestore(point) })) : []),
     { label: "File operations", icon: "clock", hint: "Discarded, restored, committed; with undo", run: onOperations },
   ];

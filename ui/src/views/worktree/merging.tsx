@@ -22,6 +22,8 @@ const STRATEGIES: [Strategy, string, string][] = [
   ["rebase", "Rebase", "Repeats the commits after the newest one, so that the history stays a line."],
 ];
 
+const UNNAMED = "Uncommitted changes";
+
 interface Props {
   session: string;
   title: string;
@@ -37,6 +39,8 @@ export function MergeDialog({ session, title, worktree, archived, busy, onClose 
   const [trouble, setTrouble] = useState("");
   const [conflicts, setConflicts] = useState<string[]>([]);
   const [message, setMessage] = useState(title);
+  /** The message of the commit in the preview. */
+  const [seen, setSeen] = useState(title.trim());
   const [working, setWorking] = useState(false);
   const [done, setDone] = useState<Operation | null>(null);
   const [round, setRound] = useState(0);
@@ -44,13 +48,14 @@ export function MergeDialog({ session, title, worktree, archived, busy, onClose 
 
   useEffect(() => {
     let current = true;
-    previewMerge(session, { strategy }).then(
+    // As it would be merged: what is not committed is committed first.
+    previewMerge(session, { strategy, commit_message: seen || UNNAMED }).then(
       // Why the merge was refused stays: this may be the preview after it.
       (found) => current && (setPreview(found), setConflicts(found.conflicts)),
       (error) => current && (setPreview(null), setConflicts(namesOf(error)), setTrouble((before) => before || sentence(error))),
     );
     return () => void (current = false);
-  }, [session, strategy, round]);
+  }, [session, strategy, seen, round]);
 
   const merge = async () => {
     setWorking(true);
@@ -73,6 +78,7 @@ export function MergeDialog({ session, title, worktree, archived, busy, onClose 
   if (done) return <Result session={session} done={done} archived={archived} onClose={onClose} />;
 
   const nothing = !!preview && preview.ahead === 0 && !preview.uncommitted.length;
+  const hasNew = !!preview?.uncommitted.length && preview.commits.some((one) => one.subject === (seen || UNNAMED).split("\n")[0]);
   const stopped = busy ? "A turn is running. Wait until it ends." : nothing ? null : preview?.blocked;
   return (
     <Dialog title={`Merge into ${base}`} onClose={onClose} wide>
@@ -83,7 +89,7 @@ export function MergeDialog({ session, title, worktree, archived, busy, onClose 
           void merge();
         }}
       >
-        <p className="break-words text-quiet"><span className="font-mono text-xs">{worktree.branch}</span>{preview && <> has {plural(preview.ahead, "commit")} that {base} does not have{preview.behind > 0 && <>, and {base} has {plural(preview.behind, "commit")} more</>}.</>}</p>
+        <p className="break-words text-quiet"><span className="font-mono text-xs">{worktree.branch}</span>{preview && <> has {plural(preview.ahead, "commit")} that {base} does not have{hasNew && ", with the new one"}{preview.behind > 0 && <>, and {base} has {plural(preview.behind, "commit")} more</>}.</>}</p>
         {!preview && !trouble && <p role="status" className="text-quiet">Looking at what would be merged.</p>}
         <fieldset className="grid gap-x-4 gap-y-1 sm:grid-cols-2">
           <legend className="sr-only">How</legend>
@@ -108,7 +114,7 @@ export function MergeDialog({ session, title, worktree, archived, busy, onClose 
         {!!preview?.uncommitted.length && (
           <div>
             <label htmlFor="merge-commit-message" className="mb-1 block">{plural(preview.uncommitted.length, "file is", "files are")} not committed. Commit {preview.uncommitted.length === 1 ? "it" : "them"} first, with this message:</label>
-            <textarea id="merge-commit-message" required rows={2} value={message} onChange={(event) => setMessage(event.target.value)} className="mb-1 w-full rounded-md border border-line bg-ground px-2 py-1.5" />
+            <textarea id="merge-commit-message" required rows={2} value={message} onChange={(event) => setMessage(event.target.value)} onBlur={() => setSeen(message.trim())} className="mb-1 w-full rounded-md border border-line bg-ground px-2 py-1.5" />
             <Paths label="Not committed" paths={preview.uncommitted} />
           </div>
         )}
@@ -146,7 +152,7 @@ function Result({ session, done, archived, onClose }: { session: string; done: O
       {done.skipped.length > 0 && <Paths label="Left as they are" paths={done.skipped.map((one) => one.path)} />}
       {done.outcome === "done" && !archived && <p className="mb-4 text-sm text-quiet">The session can go on in its worktree. If it is finished, archive it: its worktree is then removed, because nothing in it would be lost.</p>}
       <div className="flex flex-wrap justify-end gap-2">
-        {done.undoable && done.outcome === "done" && <Button icon="undo" onClick={() => (onClose(), void undo(session, done.operation_id))}>Undo</Button>}
+        {done.undoable && done.outcome === "done" && <Button icon="undo" onClick={() => (onClose(), void undo(session, done))}>Undo</Button>}
         {done.outcome === "done" && !archived && <Button icon="archive" onClick={archive}>Archive the session</Button>}
         <Button tone="primary" data-first="" onClick={onClose}>Close</Button>
       </div>
