@@ -196,6 +196,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("--only"):
         # Generated tests use fewer examples here; the full run uses many.
         os.environ[sizes.FAST] = "1"
+    if sizes.FAST in os.environ:
         settings.load_profile("perdure-fast")
 
 

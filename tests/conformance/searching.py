@@ -5,6 +5,13 @@ from tests.conformance.stores import Owner, listed
 
 
 class SearchSuite:
+    async def test_sessions_are_found_by_a_directory_around_theirs(self, owner: Owner) -> None:
+        for number, workdir in enumerate(("/srv/a_b", "/srv/a_b/inner", "/srv/axb", "/srv/a_bc", "/srv"), 1):
+            await owner.create(str(number), listed=listed(workdir=workdir))
+        assert await owner.found(below="/srv/a_b") == ["2", "1"]
+        assert await owner.found(below="/srv") == await owner.found(below="/") == ["5", "4", "3", "2", "1"]
+        assert await owner.found(below="/sr") == await owner.found(below="/srv/a_b/inner/x") == []
+
     async def test_search_finds_words_like_numbers_and_long_texts_in_any_script(self, owner: Owner) -> None:
         said = "commit 4e3f2a1 of 0x1E5abc, 12e34f56-7e8f and " + "x" * 3_000
         # For search, each syllable is three letters of three bytes, and all words differ.

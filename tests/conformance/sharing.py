@@ -318,6 +318,17 @@ class SharingSuite:
         await store.erase("t", owner.generation)
         assert await store.file("t", "one") is None, "its session never existed"
 
+    async def test_a_late_file_of_an_erased_session_is_not_stored(self, owner: Owner) -> None:
+        store = shared(owner)
+        assert not await store.put_file("s", "one", b"early", early=False)
+        await owner.create("s")
+        assert await store.put_file("s", "one", b"first", early=False)
+        assert await store.put_file("s", "one", b"again", early=False)
+        assert await store.file("s", "one") == b"again"
+        await store.erase("s", owner.generation)
+        assert not await store.put_file("s", "one", b"late", early=False)
+        assert await store.file("s", "one") is None
+
     async def test_the_epoch_is_stable_and_the_clock_advances(self, owner: Owner, others: list[Owner]) -> None:
         assert await shared(owner).epoch() == await shared(others[0]).epoch() >= 0
         before = await shared(owner).time()

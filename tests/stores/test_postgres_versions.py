@@ -8,7 +8,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from tests import postgres
+from tests import postgres, sizes
 from tests.conftest import ROOT, find_agent
 
 SUITES = [
@@ -31,6 +31,8 @@ def test_the_store_and_two_nodes_work_on_postgresql(version: int) -> None:
             assert connection.info.server_version // 10_000 == version
         environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
         environment[postgres.GIVEN] = server.url()
+        # The run on the machine's own PostgreSQL uses many examples.
+        environment[sizes.FAST] = "1"
         argv = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *SUITES]
         ran = subprocess.run(
             argv, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=LIMIT_S, check=False

@@ -59,6 +59,24 @@ def test_a_patch_is_what_git_would_print_and_can_be_applied(reviewed: Reviewed) 
     assert reviewed.text("windows.txt") == "one\r\nrehearsed 1\n"
 
 
+def test_a_patch_in_a_pipe_has_the_contents_of_binary_files(reviewed: Reviewed) -> None:
+    pixels = bytes(range(256))
+    reviewed.during_a_turn(lambda: reviewed.project.write("image.png", pixels))
+    saved = reviewed.project.root.parent / "changes.patch"
+    saved.write_text(reviewed.run("changes", "S", "--patch").stdout)
+    assert "Binary files" in reviewed.run("changes", "S").stdout
+    (reviewed.project.root / "image.png").unlink()
+    reviewed.project.git("apply", str(saved))
+    assert reviewed.project.read("image.png") == pixels
+    refs = reviewed.project.git("for-each-ref", "--format=%(refname)", "refs/perdure/").decode().split()
+    for ref in refs:
+        reviewed.project.git("update-ref", "-d", ref)
+    reviewed.project.git("prune", "--expire=now")
+    lacking = reviewed.run("changes", "S", "--patch")
+    assert "Binary files" in lacking.stdout
+    assert lacking.returncode == 1 and "The contents of binary files are missing" in lacking.stderr
+
+
 @pytest.mark.full
 def test_a_file_is_named_by_its_path_in_the_repository_or_on_this_machine(reviewed: Reviewed) -> None:
     reviewed.begin(FIRST)
@@ -82,6 +100,21 @@ def test_a_file_is_named_by_its_path_in_the_repository_or_on_this_machine(review
 
 
 @pytest.mark.full
+def test_a_path_that_may_mean_two_files_is_refused(reviewed: Reviewed) -> None:
+    reviewed.begin(FIRST)
+    root, server = reviewed.project.root, reviewed.server
+    reviewed.message("edit sub/numbers.txt\nedit sub/notes.txt")
+    for path, meant in (("./numbers.txt", "sub/numbers.txt"), ("../numbers.txt", "numbers.txt")):
+        done = server.run("changes", reviewed.session, "--file", path, "--name-only", cwd=root / "sub")
+        assert done.stdout == meant + "\n", (path, done.stderr)
+    both = server.run("changes", reviewed.session, "--file", "numbers.txt", cwd=root / "sub")
+    assert both.returncode == 2 and "'numbers.txt' is ambiguous. Give ./numbers.txt for sub/numbers.txt" in both.stderr
+    assert "or ../numbers.txt for numbers.txt." in both.stderr
+    elsewhere = server.run("changes", reviewed.session, "--file", "../a.txt", cwd=root)
+    assert elsewhere.returncode == 1 and f"'../a.txt' is not in {root}. (not_found)" in elsewhere.stderr
+
+
+@pytest.mark.full
 def test_a_folder_may_have_very_many_files(reviewed: Reviewed) -> None:
     names = [f"folder/{number:04} {'long' * 20}.txt" for number in range(1_500)]
 
@@ -98,6 +131,7 @@ def test_a_folder_may_have_very_many_files(reviewed: Reviewed) -> None:
     ]
     shown = reviewed.run("changes", "S", "--file", "folder")
     assert shown.returncode == 0 and shown.stdout.endswith(patch.stdout)
+    assert f"... and 1400 more (`perdure changes {reviewed.session} --name-only` lists them)" in shown.stdout
     assert reviewed.run("changes", "S", "--file", "folder", "--name-only").stdout == "".join(f"{n}\n" for n in names)
 
 
@@ -146,7 +180,7 @@ def test_a_name_can_not_fake_a_row(reviewed: Reviewed) -> None:
     assert reviewed.run("changes", "S", "--file", quoted, "--content", "after").stdout == "new\n"
     reviewed.run("review", "S", "-c", f"{quoted}:1", "Why this name?", "--wait")
     assert f"{quoted}:1  " in reviewed.run("review", "S").stdout
-    unknown = reviewed.run("discard", "S", "numbers.txt")
+    unknown = reviewed.run("discard", "S", "numbers.txt", "--yes")
     assert f"They are: {quoted}." in unknown.stderr
 
 
@@ -205,6 +239,7 @@ def test_in_a_directory_without_a_repository_the_reported_edits_are_shown(
     # The refused edit of another file is not a change.
     assert lines[:2] == ["The session changed 1 file: +2 -0", "  A  a.txt  +2 -0"]
     assert "not in a git repository" in told.stdout and "+one\n+two" in told.stdout
+    assert told.stdout.count("edit tools reported") == told.stdout.count("Those of shell commands are not known.") == 1
     unknown = server.run("changes", "last", "--file", "a.txt", "--content", "after", cwd=folder)
     assert unknown.returncode == 1 and "so the file's content is not known. (not_found)" in unknown.stderr
     server.run("send", "last", "--wait", "say nothing", cwd=folder)
@@ -236,6 +271,16 @@ def test_a_turn_that_does_not_exist_is_reported(reviewed: Reviewed) -> None:
     reviewed.begin(FIRST)
     refused = reviewed.run("changes", "S", "9")
     assert (refused.returncode, refused.stdout) == (1, "") and "There is no turn 9" in refused.stderr
+    mistaken = reviewed.run("changes", "S", "old.txt")
+    assert mistaken.returncode == 2 and "For a file, use: --file old.txt" in mistaken.stderr
+
+
+def test_a_detached_head_is_named(reviewed: Reviewed) -> None:
+    reviewed.project.git("checkout", "--quiet", "--detach")
+    reviewed.begin("edit notes.txt")
+    head = reviewed.project.read_id("rev-parse", "HEAD")
+    shown = reviewed.run("changes", "S", "--stat").stdout
+    assert shown.startswith(f"The session changed 1 file at detached {head[:10]}: +1 -0\n")
 
 
 @pytest.mark.full

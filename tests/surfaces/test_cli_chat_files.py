@@ -41,7 +41,7 @@ def test_changes_are_listed_and_folded(chat: Terminal) -> None:
     chat.enter("/changes nothing")
     chat.wait("Give a turn number: /changes N")
     chat.enter("/changes 9")
-    chat.wait("There is no turn 9")
+    chat.wait("There is no turn 9 in this session. It has turns 1 and 2.")
 
 
 @pytest.mark.full
@@ -61,8 +61,15 @@ def test_files_are_restored_and_the_restore_is_undone(chat: Terminal, reviewed: 
     chat.enter("/restore 1 keep")
     chat.wait(lambda text: text.count("/undo undoes it.") == 2)
     assert (reviewed.text("numbers.txt"), reviewed.has("notes.txt")) == ("mine\n", False)
+    chat.wait("1 file left unchanged:")
     chat.enter("/restore 1 all")
     chat.wait("'all' must be `keep` or `overwrite`")
+    reviewed.project.write("notes.txt", "mine too\n")
+    chat.enter("/undo")
+    chat.wait("Add `keep` to leave them as they are, or `overwrite`: /undo keep")
+    chat.enter("/undo overwrite")
+    chat.wait(lambda text: text.count("Undone: 1 file changed back.") == 2)
+    assert reviewed.text("notes.txt") == "rehearsed 1\n"
 
 
 @pytest.mark.full

@@ -45,6 +45,10 @@ def test_comments_are_one_message_with_the_commented_lines(reviewed: Reviewed) -
     lines = reviewed.run("review", "S").stdout.splitlines()
     assert [line.split()[0] for line in lines[1:]] == ["numbers.txt:2-3", "notes.txt:1", "numbers.txt:4"]
     assert len(reviewed.read("review", "S")["comments"]) == 3
+    reviewed.run("review", "S", "--wait", "--turn", "1", "-c", "notes.txt:1", "say more")
+    listed = reviewed.run("review", "S").stdout
+    assert listed.startswith("PLACE ") and "  SENT IN TURN  STATE " in listed
+    assert "\nnotes.txt:1 of turn 1    3 " in listed
 
 
 @pytest.mark.full
@@ -67,6 +71,8 @@ def test_without_waiting_the_session_is_printed_and_a_comment_may_queue(reviewed
         (("-c", "old.txt:1", "Why?"), 1, "'old.txt' is not among the changes. They are: notes.txt, numbers.txt."),
         (("-c", "numbers.txt:99", "Why?"), 1, "there is no line 99"),
         (("--text", "Why?"), 2, "Give a comment with -c."),
+        (("--turn", "1"), 2, "--turn needs a comment: -c or --old."),
+        (("--turn", "9", "-c", "numbers.txt:1", "Why?"), 1, "There is no turn 9 in this session. It has only turn 1."),
     ],
 )
 def test_a_wrong_place_is_reported(reviewed: Reviewed, words: tuple[str, ...], code: int, said: str) -> None:

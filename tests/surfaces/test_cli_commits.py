@@ -59,6 +59,35 @@ def test_a_commit_message_is_written_in_the_editor(reviewed: Reviewed) -> None:
     with reviewed.terminal("commit", "S") as terminal:
         assert terminal.wait_end() == 0, terminal.text
     assert subjects(reviewed)[0] == "From the editor"
+    script.write_text("raise SystemExit('the editor was opened')\n")
+    reviewed.project.write("old.txt", "mine\n")
+    reviewed.message("say nothing")
+    with reviewed.terminal("commit", "S") as terminal:
+        assert terminal.wait_end() == 1, terminal.text
+        assert "This session has no uncommitted changes." in terminal.text
+        assert "the editor was opened" not in terminal.text
+
+
+@pytest.mark.full
+def test_a_message_from_the_editor_is_kept_if_the_commit_is_refused(reviewed: Reviewed, tmp_path: Path) -> None:
+    reviewed.begin("edit notes.txt")
+    lock, kept = reviewed.project.root / ".git" / "HEAD.lock", tmp_path / "kept"
+    kept.mkdir()
+    script = reviewed.server.folder / "editor.py"
+    script.write_text(
+        f"import pathlib, sys\npathlib.Path({str(lock)!r}).touch()\n"
+        "pathlib.Path(sys.argv[1]).write_text('From the editor\\n\\nWith a reason.\\n')\n"
+    )
+    reviewed.variables = {"VISUAL": f"{sys.executable} {script}", "TMPDIR": str(kept)}
+    with reviewed.terminal("commit", "S", "notes.txt") as terminal:
+        assert terminal.wait_end() == 1, terminal.text
+        assert "Your commit message is in " in terminal.text and "To commit with it:" in terminal.text
+    assert subjects(reviewed)[0] == "the first commit"
+    [file] = kept.glob("perdure-commit-*")
+    assert file.read_text() == "From the editor\n\nWith a reason.\n"
+    lock.unlink()
+    done = reviewed.run("commit", "S", "notes.txt", "-m", "-", stdin=file.read_text())
+    assert done.returncode == 0 and subjects(reviewed)[0] == "From the editor"
 
 
 def test_a_session_works_in_its_own_worktree_and_is_merged(reviewed: Reviewed) -> None:
@@ -73,6 +102,8 @@ def test_a_session_works_in_its_own_worktree_and_is_merged(reviewed: Reviewed) -
     assert f"To merge it: `perdure merge {reviewed.session} --commit-message MESSAGE`." in told
     preview = reviewed.run("merge", "S", "--preview").stdout
     assert "Not committed, so not merged. Add --commit-message MESSAGE to commit and merge:\n  notes.txt" in preview
+    preview = reviewed.run("merge", "S", "--preview", "--commit-message", "Add notes").stdout
+    assert 'Committed first, as "Add notes":\n  notes.txt' in preview and "1 commit ahead of main." in preview
     merged = reviewed.run("merge", "S", "--commit-message", "Add notes")
     assert merged.returncode == 0, merged.stderr
     assert reviewed.text("notes.txt") == "rehearsed 1\n" and "Add notes" in subjects(reviewed)
@@ -105,6 +136,16 @@ def test_a_merge_with_conflicts_names_the_files_and_changes_nothing(reviewed: Re
         refused = reviewed.run("merge", "S", *words)
         assert refused.returncode == 1 and "(merge_conflict)" in refused.stderr and "numbers.txt" in refused.stderr
     assert subjects(reviewed)[0] == "In German"
+
+
+def test_a_preview_finds_conflicts_of_files_that_would_be_committed_first(reviewed: Reviewed) -> None:
+    reviewed.begin("write numbers.txt 1 | two", options=("--workspace", "worktree"))
+    reviewed.project.write("numbers.txt", NUMBERS.replace("2\n", "zwei\n", 1))
+    reviewed.project.commit("In German")
+    preview = reviewed.run("merge", "S", "--preview", "--commit-message", "In words").stdout
+    assert "Both branches changed the same lines of:\n  numbers.txt" in preview
+    assert reviewed.read("merge", "S", "--preview", "--commit-message", "In words")["conflicts"] == ["numbers.txt"]
+    assert reviewed.read("merge", "S", "--preview")["conflicts"] == []
 
 
 @pytest.mark.full
@@ -143,6 +184,7 @@ def test_a_session_in_the_directory_itself_has_nothing_to_merge(reviewed: Review
     for words in ((), ("--preview",)):
         refused = reviewed.run("merge", "S", *words)
         assert refused.returncode == 1 and "there is nothing to merge" in refused.stderr
+        assert "perdure send --new --workspace worktree" in refused.stderr
 
 
 @pytest.mark.full

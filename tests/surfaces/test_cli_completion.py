@@ -102,9 +102,13 @@ def test_changed_files_and_operations_are_completed(server: ServerProcess, tmp_p
     reviewed.begin("edit a.txt", "edit b.txt")
     for words, expected in (
         (["changes", "last", ""], ["1", "2"]),
+        (["changes", "last", "--file", ""], ["a.txt", "b.txt"]),
+        (["changes", "last", "2", "--file", ""], ["b.txt"]),
         (["commit", "last", "a"], ["a.txt"]),
         (["commit", "last", "-m", ""], []),
         (["discard", "last", "b"], ["b.txt"]),
+        (["discard", "last", "b.txt", "--outside", ""], ["overwrite"]),
+        (["discard", "last", "b.txt", "--turn", ""], ["1", "2"]),
         (["restore", "last", "2", ""], ["b.txt"]),
         (["undo", "last", ""], []),
     ):

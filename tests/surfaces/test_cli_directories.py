@@ -36,6 +36,11 @@ def test_projects_and_recent_directories_are_listed_with_branch_and_changes(
     assert heading.split() == ["DIRECTORY", "BRANCH", "CHANGES", "PROJECT", "SESSIONS", "LAST", "ACTIVE"]
     assert project.split()[:6] == [str(repository), "trunk", "1", "file", "Site", "1"]
     assert recent.split()[:2] == [str(tmp_path / "plain"), "1"]
+    commit = ["git", "-c", "user.name=Ada", "-c", "user.email=ada@example.org", "commit", "-qm", "first"]
+    for command in (["git", "add", "."], commit, ["git", "checkout", "-q", "--detach"]):
+        subprocess.run(command, cwd=repository, check=True, timeout=GIT_S)
+    head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=repository, check=True, timeout=GIT_S, capture_output=True)
+    assert f"  detached at {head.stdout.decode()[:10]}  none " in server.run("directories").stdout
     found = json.loads(server.run("directories", "--json").stdout)
     assert [entry["path"] for entry in found["recent"]] == [str(repository), str(tmp_path / "plain")]
 
@@ -53,6 +58,8 @@ def test_directories_that_start_with_a_path_are_listed(server: ServerProcess, re
     assert (refused.returncode, "There is no directory" in refused.stderr) == (1, True)
     assert server.run("directories", str(server.data) + "/").returncode == 1
     assert json.loads(server.run("directories", "--json", "s", cwd=tmp_path).stdout)["path"] == str(tmp_path)
+    for prefix, cwd in (("..", repository), (".", tmp_path)):
+        assert server.run("directories", prefix, cwd=cwd).stdout.endswith(f"{tmp_path}/sources/\n"), prefix
 
 
 def test_the_name_of_a_directory_can_not_fake_another(server: ServerProcess, tmp_path: Path) -> None:

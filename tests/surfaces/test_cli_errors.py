@@ -256,3 +256,12 @@ def test_a_terminal_breaks_an_error_between_words(monkeypatch: pytest.MonkeyPatc
     ]
     assert paragraph(said, io.StringIO()) == said
     assert paragraph("An agent said \x1b[2Jthis", Screen()) == "An agent said [2Jthis"
+
+
+def test_no_command_tells_anybody_to_reload_the_page() -> None:
+    told = [line.strip() for file in (SOURCE / "runtime").rglob("*.py") for line in file.read_text().splitlines()]
+    sentences = [line for line in told if ". Reload the" in line]
+    assert sentences, "some refusals are worded for the page, or the test checks nothing"
+    for sentence in sentences:
+        shown = terms.refusal(Problem(409, "files_changed", sentence, {}))
+        assert "Reload" not in shown and "`perdure changes SESSION`" in shown

@@ -24,10 +24,10 @@ def test_files_are_restored_to_before_or_after_a_turn_and_back(reviewed: Reviewe
     assert preview == "Restoring to before turn 2 changes 2 files:\n  delete  notes.txt\n  change  numbers.txt\n"
     assert reviewed.has("notes.txt")
     restored = reviewed.run("restore", "S", "2")
-    assert restored.stdout.startswith("Restored 2 files to before turn 2. Undo it with `perdure undo ")
+    assert restored.stdout.startswith("Restored 2 files to before turn 2. To undo it:\n  perdure ")
     assert (reviewed.text("numbers.txt"), reviewed.has("notes.txt")) == ("1\n2\n3\n", False)
     undone = reviewed.run("undo", "S")
-    assert undone.stdout.startswith("Undone: 2 files changed back. Redo it with `perdure undo ")
+    assert undone.stdout.startswith("Undone: 2 files changed back. To redo it:\n  perdure ")
     assert (reviewed.text("numbers.txt"), reviewed.has("notes.txt")) == ("1\n2\n3\nrehearsed 1\n", True)
     reviewed.run("restore", "S", "1")
     assert reviewed.text("numbers.txt") == NUMBERS
@@ -73,8 +73,8 @@ def test_a_terminal_lists_the_files_and_asks(reviewed: Reviewed) -> None:
         assert terminal.wait_end() == 1 and "Nothing was changed." in terminal.text
     reviewed.project.write("numbers.txt", "mine\n")
     with reviewed.terminal("restore", "S", "2") as terminal:
-        terminal.wait("Changed by you or somebody else, not by this session:")
-        terminal.wait("Keep the files that the session did not change (k), overwrite them (o), or cancel (c)?")
+        terminal.wait("Also changed by you or somebody else:")
+        terminal.wait("Keep these files (k), overwrite them (o), or cancel (c)?")
         terminal.enter("k")
         terminal.wait("Restore 1 file? [y/N]")
         terminal.enter("y")
@@ -94,16 +94,88 @@ def test_a_change_or_some_of_its_hunks_are_discarded(reviewed: Reviewed) -> None
     before = reviewed.text("numbers.txt")
     hunks = reviewed.run("changes", "S", "--patch").stdout.count("\n@@")
     assert hunks == 2
-    discarded = reviewed.run("discard", "S", "numbers.txt", "--hunk", "2")
-    assert discarded.stdout.startswith("Discarded 1 hunk of numbers.txt. Undo it with")
+    missing = reviewed.run("discard", "S", "numbers.txt", "--hunk", "3", "--yes")
+    assert missing.returncode == 1 and "numbers.txt has 2 hunks. Give --hunk 1 or 2." in missing.stderr
+    discarded = reviewed.run("discard", "S", "numbers.txt", "--hunk", "2", "--yes")
+    assert discarded.stdout.startswith("Discarded 1 hunk of numbers.txt. To undo it:\n  perdure ")
+    assert "-29\n" in discarded.stdout and "+two" not in discarded.stdout, "what was discarded"
+    assert "The other hunks have new numbers now. To see them:\n  perdure " in discarded.stdout
     assert reviewed.text("numbers.txt") == before.replace("twenty-nine\n", "29\n")
     reviewed.run("undo", "S")
     assert reviewed.text("numbers.txt") == before
     assert reviewed.read("discard", "S", "numbers.txt", "--turn", "1")["outcome"] == "done"
     assert "two\n" not in reviewed.text("numbers.txt")
     assert reviewed.run("discard", "S", "numbers.txt", "--hunk", "0").returncode == 2
-    unknown = reviewed.run("discard", "S", "old.txt")
+    unknown = reviewed.run("discard", "S", "old.txt", "--yes")
     assert unknown.returncode == 1 and "There are no changes. (not_found)" in unknown.stderr
+
+
+@pytest.mark.full
+def test_a_terminal_shows_the_hunk_before_it_is_discarded(reviewed: Reviewed) -> None:
+    changed = NUMBERS.replace("2\n", "two\n", 1).replace("29\n", "twenty-nine\n")
+    reviewed.project.write("numbers.txt", NUMBERS)
+    reviewed.begin("write numbers.txt " + " | ".join(changed.splitlines()))
+    before = reviewed.text("numbers.txt")
+    with reviewed.terminal("discard", "S", "numbers.txt", "--hunk", "2") as terminal:
+        terminal.wait("Discard 1 hunk? [y/N]")
+        assert "+twenty-nine" in terminal.text and "+two" not in terminal.text
+        terminal.enter("n")
+        assert terminal.wait_end() == 1 and "Nothing was changed." in terminal.text
+    assert reviewed.text("numbers.txt") == before
+    with reviewed.terminal("discard", "S", "numbers.txt", "--hunk", "2") as terminal:
+        terminal.wait("Discard 1 hunk? [y/N]")
+        terminal.enter("y")
+        assert terminal.wait_end() == 0 and "The other hunks have new numbers now." in terminal.text
+        assert terminal.text.count("+twenty-nine") == 1
+    assert reviewed.text("numbers.txt") == before.replace("twenty-nine\n", "29\n")
+
+
+def test_a_discard_that_can_not_ask_needs_to_be_confirmed(reviewed: Reviewed) -> None:
+    refused = reviewed.run("discard", "S", "notes.txt")
+    assert refused.returncode == 2 and "Use --yes to confirm." in refused.stderr
+    assert reviewed.has("notes.txt")
+    assert reviewed.read("discard", "S", "notes.txt")["outcome"] == "done"
+    assert not reviewed.has("notes.txt")
+
+
+@pytest.mark.full
+def test_what_somebody_else_changed_too_is_discarded_only_with_the_users_consent(reviewed: Reviewed) -> None:
+    reviewed.project.write("notes.txt", "rehearsed 1\nmine\n")
+    reviewed.project.write("old.txt", "mine\n")
+    reviewed.message("say something")
+    shown = reviewed.run("changes", "S", "--stat").stdout
+    assert shown.startswith("The session changed 2 files on branch main: ")
+    assert "  A  notes.txt    +2 -0  also changed by you or another program\n" in shown
+    assert "  M  old.txt      +1 -4  changed by you or another program\n" in shown
+    later = reviewed.run("changes", "S", "3", "--stat").stdout
+    assert "Changed by you or another program before this turn: notes.txt, old.txt." in later
+    refused = reviewed.run("discard", "S", "notes.txt", "--yes")
+    assert refused.returncode == 1 and "You or another program also changed notes.txt" in refused.stderr
+    assert "give --turn N" in refused.stderr and refused.stderr.endswith("add --outside overwrite.\n")
+    other = reviewed.run("discard", "S", "old.txt", "--json")
+    assert other.returncode == 1 and "No turn of this session changed old.txt." in other.stderr
+    both = reviewed.run("discard", "S", "notes.txt", "--yes", "--turn", "2", "--outside", "overwrite")
+    assert both.returncode == 2 and "Leave out --outside or --turn." in both.stderr
+    with reviewed.terminal("discard", "S", "notes.txt") as terminal:
+        terminal.wait("Discard this change anyway? [y/N]")
+        assert "You or another program also changed notes.txt" in terminal.text
+        terminal.enter("n")
+        assert terminal.wait_end() == 1
+    assert reviewed.text("notes.txt") == "rehearsed 1\nmine\n"
+    assert reviewed.run("discard", "S", "old.txt", "--yes", "--outside", "overwrite").returncode == 0
+    assert reviewed.text("old.txt") == "some\nlines\nto\nrecognise\n"
+    with reviewed.terminal("discard", "S", "notes.txt") as terminal:
+        terminal.wait("Discard this change anyway? [y/N]")
+        terminal.enter("y")
+        assert terminal.wait_end() == 0
+    assert not reviewed.has("notes.txt")
+
+
+def test_a_turn_that_does_not_exist_is_refused_with_those_that_do(reviewed: Reviewed) -> None:
+    for words in (("changes", "S", "9"), ("restore", "S", "9"), ("discard", "S", "notes.txt", "--turn", "9", "--yes")):
+        refused = reviewed.run(*words)
+        assert (refused.returncode, refused.stdout) == (1, ""), words
+        assert refused.stderr == "perdure: There is no turn 9 in this session. It has turns 1 and 2. (not_found)\n"
 
 
 @pytest.mark.full
@@ -149,9 +221,13 @@ def test_the_choice_is_offered_only_if_it_helps(reviewed: Reviewed) -> None:
 
 def test_a_running_turn_keeps_its_files(reviewed: Reviewed) -> None:
     assert reviewed.run("send", "S", "hang").returncode == 0
-    for words in (("restore", "S", "2"), ("discard", "S", "notes.txt"), ("rewind", "S", "2", "--files", "restore")):
+    discard, rewind = ("discard", "S", "notes.txt", "--yes"), ("rewind", "S", "2", "--files", "restore")
+    for words in (("restore", "S", "2"), discard, rewind):
         refused = reviewed.run(*words)
         assert refused.returncode == 1 and "A turn is running. Wait until it ends" in refused.stderr, words
+    shown = reviewed.run("changes", "S", "--stat").stdout
+    assert shown.startswith("The session has changed 2 files so far on branch main: "), shown
+    assert "The turn is still running, so its changes are not final." in shown
     reviewed.run("abort", "S")
 
 
@@ -161,7 +237,7 @@ def test_a_rewind_restores_the_files_in_the_same_step_or_changes_nothing(reviewe
     assert refused.returncode == 1 and "Add --outside keep" in refused.stderr
     assert len(reviewed.read("show", "S")["turns"]) == 2 and reviewed.has("notes.txt")
     rewound = reviewed.run("rewind", "S", "2", "--files", "restore", "--outside", "overwrite")
-    assert rewound.stdout.endswith("The files are as before turn 2.\n"), rewound.stderr
+    assert " The files are as before turn 2. To change them back:\n  perdure " in rewound.stdout, rewound.stderr
     assert (reviewed.text("numbers.txt"), reviewed.has("notes.txt")) == ("1\n2\n3\n", False)
     assert len(reviewed.read("show", "S")["turns"]) == 1
     reviewed.run("rewind", "S", "1")
@@ -184,5 +260,5 @@ def test_a_retry_and_an_edit_restore_the_files_first(reviewed: Reviewed) -> None
     )  # fmt: skip
     reviewed.wait_until_recorded()
     edited = reviewed.run("edit", "S", "1", "say one", "--files", "restore")
-    assert edited.stdout.endswith("The files are as before turn 1.\n"), edited.stderr
+    assert " The files are as before turn 1. To change them back:\n  perdure " in edited.stdout, edited.stderr
     assert (reviewed.text("numbers.txt"), reviewed.has("other.txt")) == (NUMBERS, False)

@@ -109,7 +109,7 @@ def review(run: Terminal, folder: Path) -> None:
     run.run("changes", session)
     run.run("changes", session, "--file", "a.txt", "--content", "after")
     run.run("review", session, "--wait", "-c", "a.txt:1", "Why one?")
-    run.run("discard", session, "a.txt")
+    run.run("discard", session, "a.txt", "--yes")
     run.run("undo", session)
     run.run("restore", session, "1", "--after")
     run.run("commit", session, "-m", "Add a file")

@@ -96,6 +96,19 @@ def test_several_hunks_have_their_numbers_and_the_name_of_the_function(tmp_path:
     assert "hunk" not in " ".join(unnumbered) and "...  def f40():" in unnumbered
 
 
+def test_some_hunks_or_the_first_rows_are_shown_and_all_are_counted(tmp_path: Path) -> None:
+    project = Project(tmp_path / "repository")
+    project.write("a.txt", "".join(f"{number}\n" for number in range(60)))
+    project.commit()
+    project.write("a.txt", "".join(f"{'x' if number in (3, 57) else number}\n" for number in range(60)))
+    [file] = parsed(project.git("diff"))
+    assert len(rows(file)) == file.row_count()
+    second = rows(file, chosen=[2])
+    assert [row.text for row in second[:2]] == ["a.txt", "hunk 2"] and len(second) == file.row_count([2])
+    assert [row.text for row in second if row.text in ("3", "57")] == ["57"]
+    assert rows(file, most=5) == rows(file)[:5]
+
+
 def test_names_are_shown_as_in_the_list_of_files_and_on_one_line(tmp_path: Path) -> None:
     project = Project(tmp_path / "repository")
     project.write("é.txt", "one\ntwo\nthree\n")

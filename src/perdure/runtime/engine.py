@@ -107,8 +107,8 @@ class Engine:
         doing = (self.facts, self.commands, self.placement, self.recorder, planner)
         self.operations = Operations(log, *doing, node_id)
         changes = Changes(log, self.recorder, self.operations, planner, self.node_requests)
-        work = (self.placement, self.runners, self.launcher, self.clocks, disk, attachments, changes, snapshots)
-        self.sessions = Sessions(log, self.facts, self.commands, *work, data)
+        work = (self.placement, self.runners, self.launcher, self.clocks, disk, attachments, changes)
+        self.sessions = Sessions(log, self.facts, self.commands, *work, self.recorder.trees, data)
         self.node_requests.handle("directories", self.sessions.directories.complete_for_node)
         self.operations.is_used = self.sessions.workspaces.is_used_by_others
         self.recorder.recorded = self.sessions.comments.compare
@@ -136,6 +136,7 @@ class Engine:
         await self.compactor.start()
         self.pump.start()
         self.runners.start()
+        await self.operations.reserve()
         await self.recovery.take_up()
         self.node_requests.start()
         await self.recorder.start()
@@ -203,6 +204,8 @@ class Engine:
         await self.clocks.stop()
         await self.placement.stop()
         await self.operations.stop()
+        # First, because runners wait for snapshots.
+        self.recorder.stop_soon()
         await self.runners.stop()
         await self.recorder.stop()
         await self.pump.stop()

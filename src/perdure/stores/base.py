@@ -280,6 +280,8 @@ class Query(Struct, frozen=True, kw_only=True):
     status: str | None = None
     label: str | None = None
     workdir: str | None = None
+    below: str | None = None
+    """A directory: the sessions that work in it or in a directory inside it."""
     parent: str | None = None
     archived: bool | None = None
     q: str | None = None

@@ -314,8 +314,8 @@ class PostgresStore:
 
     # Files attached to messages
 
-    async def put_file(self, session_id: str, name: str, data: bytes) -> None:
-        await self._pool.write(postgres_upkeep.put_file, session_id, name, data)
+    async def put_file(self, session_id: str, name: str, data: bytes, *, early: bool = True) -> bool:
+        return await self._pool.write(postgres_upkeep.put_file, session_id, name, data, early)
 
     async def file(self, session_id: str, name: str) -> bytes | None:
         return await self._pool.read(postgres_upkeep.file, session_id, name)

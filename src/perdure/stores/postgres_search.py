@@ -49,6 +49,9 @@ async def list_sessions(connection: Connection, query: Query) -> Page:
         if value is not None:
             conditions.append(f"{column} = %s")
             parameters.append(value)
+    if query.below is not None:
+        conditions.append("(workdir = %s OR starts_with(workdir, %s))")
+        parameters.extend((query.below, f"{query.below.rstrip('/')}/"))
     if query.label is not None:
         conditions.append("%s = ANY (labels)")
         parameters.append(query.label)

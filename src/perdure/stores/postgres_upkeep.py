@@ -51,6 +51,11 @@ _FORGET_SCRUB = "DELETE FROM documents WHERE kind = %s AND key = %s AND value = 
 _PUT_FILE = """
     INSERT INTO files VALUES (%s, %s, %s)
     ON CONFLICT (session_id, name) DO UPDATE SET data = excluded.data"""
+# An erase locks the head before it deletes the files.
+_PUT_FILE_LATE = """
+    INSERT INTO files
+    SELECT %s, %s, %s FROM (SELECT 1 FROM heads WHERE session_id = %s FOR KEY SHARE) AS living
+    ON CONFLICT (session_id, name) DO UPDATE SET data = excluded.data RETURNING 1"""
 _COMPACT = "SELECT perdure_compact_v1(%s, %s::bigint[], %s::bigint[], %s::bytea[], %s::bytea[])"
 _OLD_TRANSACTIONS = """
     SELECT pid, coalesce(usename, '?'), coalesce(application_name, ''),
@@ -148,8 +153,11 @@ async def document_marks(connection: Connection) -> dict[str, int]:
     return dict(await ask(connection, "SELECT kind, mark FROM document_marks"))
 
 
-async def put_file(connection: Connection, session_id: str, name: str, data: bytes) -> None:
-    await ask(connection, _PUT_FILE, session_id, name, data)
+async def put_file(connection: Connection, session_id: str, name: str, data: bytes, early: bool) -> bool:
+    if early:
+        await ask(connection, _PUT_FILE, session_id, name, data)
+        return True
+    return bool(await ask(connection, _PUT_FILE_LATE, session_id, name, data, session_id))
 
 
 async def file(connection: Connection, session_id: str, name: str) -> bytes | None:

@@ -101,8 +101,9 @@ class SharedStore(Store, Protocol):
 
     # Files of a session: attachments of its messages, and records of its changes
 
-    async def put_file(self, session_id: str, name: str, data: bytes) -> None:
-        """Store a file. Its session need not exist yet; `erase` deletes it with the session."""
+    async def put_file(self, session_id: str, name: str, data: bytes, *, early: bool = True) -> bool:
+        """Store a file, and return whether it is stored. `erase` deletes it with the session. With `early`, the session
+        need not exist yet; without it, a late write stores nothing if the session was erased."""
         ...
 
     async def file(self, session_id: str, name: str) -> bytes | None: ...

@@ -58,6 +58,10 @@ def list_sessions(connection: sqlite3.Connection, query: Query) -> Page:
         if value is not None:
             conditions.append(f"{column} = ?")
             parameters.append(value)
+    if query.below is not None:
+        inside = f"{query.below.rstrip('/')}/"
+        conditions.append("(workdir = ? OR substr(workdir, 1, ?) = ?)")
+        parameters.extend((query.below, len(inside), inside))
     if query.label is not None:
         conditions.append("EXISTS (SELECT 1 FROM json_each(labels) WHERE json_each.value = ?)")
         parameters.append(query.label)

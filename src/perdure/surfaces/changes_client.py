@@ -46,10 +46,13 @@ class ChangesClient(Transport):
         paths: Sequence[str] = (),
         ignore_whitespace: bool = False,
         context: int | None = None,
+        binary: bool = False,
     ) -> Patch:
-        """The changes as `git diff` prints them, of all files or of these. `context`: lines around each change."""
+        """The changes as `git diff` prints them, of all files or of these. `context`: lines around each change.
+        `binary`: with the contents of binary files, so that `git apply` can read the patch."""
         path = session_path(session_id, "changes", "patch")
         params: Json = {"turn": turn, "context": context, "whitespace": "ignore" if ignore_whitespace else None}
+        params |= {"binary": "true"} if binary else {}
         content, truncated = bytearray(), False
         for some in _batches(paths) or [[]]:
             if truncated or len(content) >= PATCH_MAX_BYTES:
@@ -89,20 +92,32 @@ class ChangesClient(Transport):
         turn: int | None = None,
         hunks: Sequence[int] | None = None,
         new_id: str | None = None,
+        outside: Literal["overwrite"] | None = None,
     ) -> Json:
         """Revert the change to one file, or some hunks of its patch, which are counted from 0. Later changes to other
         lines stay. With `new_id` (of the file in the changes), fails with `files_changed` if the file has changed since
-        you read it."""
-        body = given(turn=turn, path=path, hunks=None if hunks is None else list(hunks), new_id=new_id)
+        you read it. Without `turn`, a file that somebody else changed too is refused, unless you `overwrite` it."""
+        hunk_list = None if hunks is None else list(hunks)
+        body = given(turn=turn, path=path, hunks=hunk_list, new_id=new_id, outside=outside)
         return self._operation(session_id, "discard", body)
 
     def undo(self, session_id: str, operation_id: str, *, outside: Outside | None = None) -> Json:
         """Undo a restore or a discard, or an earlier undo."""
         return self._operation(session_id, "undo", given(operation_id=operation_id, outside=outside))
 
-    def commit(self, session_id: str, message: str, paths: Sequence[str] | None = None) -> Json:
-        """Commit these files, or all uncommitted changes of the session, to the branch that is checked out."""
-        body = given(message=message, paths=None if paths is None else list(paths))
+    def commit(
+        self,
+        session_id: str,
+        message: str,
+        paths: Sequence[str] | None = None,
+        *,
+        files: Sequence[Json] | None = None,
+    ) -> Json:
+        """Commit these files, or all uncommitted changes of the session, to the branch that is checked out. `files`
+        instead of `paths`: each with its `path` and its `new_id` in the changes. Fails with `files_changed` if one of
+        them has changed since you read it."""
+        path_list, file_list = (None if one is None else list(one) for one in (paths, files))
+        body = given(message=message, paths=path_list, files=file_list)
         return self._operation(session_id, "commit", body)
 
     def merge(

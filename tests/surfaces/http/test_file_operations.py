@@ -127,3 +127,17 @@ def test_a_session_outside_of_a_repository_says_so(server: LocalServer, tmp_path
     for body in ({"turn": 1}, {"turn": 1, "preview": True}):
         refused = server.post(f"/api/sessions/{session}/restore", body, expect=409)
         assert refused["code"] == "no_repository"
+
+
+def test_a_retry_that_must_not_wait_for_a_slot_restores_nothing_if_none_is_free(
+    make_server: Callable[..., LocalServer], tmp_path: Path
+) -> None:
+    scratch = Scratch(make_server(slots=1), tmp_path / "repository")
+    scratch.turn("write b.txt one")
+    other = scratch.server.create()
+    scratch.server.send(other, "hang")
+    scratch.server.wait(other, lambda found: found["state"] == "processing")
+    body = {"turn": 1, "files": "restore", "when_full": "refuse"}
+    assert scratch.post("retry", body, expect=409)["code"] == "slots_full"
+    assert scratch.read("b.txt") == "one\n"
+    assert scratch.changes()["operations"] == []

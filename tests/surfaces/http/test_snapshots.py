@@ -69,9 +69,10 @@ def test_a_turn_over_the_time_budget_says_so_and_is_not_held_up(
     server: LocalServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scratch = Scratch(server, tmp_path / "repository")
-    limits = server.server.engine.recorder.limits
+    trees = server.server.engine.recorder.trees
+    limits = trees.limits
     assert limits is not None
-    monkeypatch.setattr(server.server.engine.recorder, "_limits", msgspec.structs.replace(limits, time_s=0.0))
+    monkeypatch.setattr(trees, "limits", msgspec.structs.replace(limits, time_s=0.0))
     for number in (1, 2):
         scratch.turn(f"write {number}.txt x")
     for turn, names in ((1, {"1.txt"}), (2, {"2.txt"}), (None, {"1.txt", "2.txt"})):

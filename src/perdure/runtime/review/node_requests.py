@@ -6,6 +6,7 @@ With one node, they are plain calls.
 """
 
 import asyncio
+import contextlib
 import logging
 import secrets
 from collections.abc import Awaitable, Callable
@@ -102,15 +103,22 @@ class NodeRequests:
                 self._log.announce_documents(_asked(node))
                 while (found := await self._log.store.take_document(_answered(self._node_id), key)) is None:
                     await self._woken()
-        except TimeoutError:
-            await self._log.store.put_document(_asked(node), key, None)
-            return None
+        except BaseException as error:
+            self._log.keep(self._withdraw(node, key))
+            if isinstance(error, TimeoutError):
+                return None
+            raise
         finally:
             self._waiting.discard(key)
         answered = msgspec.json.decode(found, type=_Answered)
         if answered.code:
             raise Refused(answered.code, answered.detail, **answered.facts)
         return answered.answer
+
+    async def _withdraw(self, node: str, key: str) -> None:
+        """Delete a request that nobody waits for. If that fails, its node answers, and a sweep deletes the answer."""
+        with contextlib.suppress(StoreError):
+            await self._log.store.put_document(_asked(node), key, None)
 
     async def _woken(self) -> None:
         self._answers.clear()

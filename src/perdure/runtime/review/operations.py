@@ -29,7 +29,7 @@ from perdure.runtime.log.log import Log
 from perdure.runtime.review.names import quoted
 from perdure.runtime.review.plans import Done, Impossible, Plan, Planner
 from perdure.runtime.review.recorder import Recorder
-from perdure.runtime.review.records import Change, Operation, Records, Skipped
+from perdure.runtime.review.records import FILES_MAX, Change, Operation, Records, Skipped
 from perdure.runtime.running.commands import Commands
 from perdure.runtime.running.facts import Facts
 from perdure.runtime.running.placement import Placement
@@ -45,6 +45,11 @@ FINISHED_TIMEOUT_S = 60.0
 """How long erasing or forking a session waits for its operation."""
 SHOWN_FILES = 200
 """How many files an event names."""
+
+
+UNRECORDED = Impossible(
+    "failed", "What has changed could not be recorded; the server's log has the cause. Look at the files yourself."
+)
 
 
 async def _unused(session_id: str, workdir: str) -> bool:
@@ -71,6 +76,8 @@ class Operations:
         self._planner = planner
         self._node_id = node_id
         self._running: dict[str, asyncio.Task[None]] = {}
+        self._reserved: dict[str, contextlib.ExitStack] = {}
+        """By session whose operation an earlier server has begun: its working trees, until that is complete."""
         self._is_stopping = False
         self._noting = asyncio.Lock()
         """Notes are written and deleted one after the other."""
@@ -113,6 +120,22 @@ class Operations:
 
     # On the node that has the directory --------------------------------------------------------------------------
 
+    async def reserve(self) -> None:
+        """Before any turn begins: let none begin in the working trees where an earlier server was stopped in the middle
+        of an operation."""
+        for session_id in await self._log.store.documents(self._kind(self._node_id)):
+            journal = await self._log.readable(session_id)
+            operation = journal.state.file_operation if journal is not None else None
+            if journal is None or operation is None:
+                continue
+            if await self._records.get(session_id, plan_name(operation.operation_id), Plan) is not None:
+                roots = await self._recorder.trees.operate(self._planner.roots, journal.state)
+                self._reserved[session_id] = self._recorder.trees.reserve(roots)
+
+    def _release(self, session_id: str) -> None:
+        if (reserved := self._reserved.pop(session_id, None)) is not None:
+            reserved.close()
+
     async def start(self) -> None:
         """Complete the operations that were running when an earlier server stopped."""
         self._log.watch_documents(self._kind(self._node_id), self._noticed)
@@ -142,6 +165,9 @@ class Operations:
             others = [row.node for row in await self._log.store.nodes() if row.dead] if self._log.shared else []
             for node in (self._node_id, *others):
                 await self._look_for(self._kind(node))
+            for session_id in self._reserved.keys() - self._running.keys():
+                # Another node completes it, or nobody.
+                self._release(session_id)
         except (StoreError, Refused) as error:
             logger.warning("could not look for requested file operations; retrying: %s", error)
             if self._log.shared is None and not self._is_stopping:
@@ -169,6 +195,7 @@ class Operations:
 
         def over(_: asyncio.Task[None]) -> None:
             self._running.pop(session_id, None)
+            self._release(session_id)
             self._changed(session_id)
 
         task.add_done_callback(over)
@@ -200,7 +227,8 @@ class Operations:
             except HalfDone as error:
                 logger.warning("session %s: a file operation is half done; retrying: %s", session_id, error.message)
             except Exception:
-                logger.exception("session %s: can't record a file operation; retrying", session_id)
+                logger.exception("session %s: can't record a file operation; retrying without its details", session_id)
+                result = self._refused(operation, UNRECORDED) if result is None else _without_details(result)
             await asyncio.sleep(RETRY_S)
 
     async def _result_of(self, journal: Journal, operation: FileOperation) -> Operation:
@@ -224,9 +252,9 @@ class Operations:
         plan = await self._records.get(session_id, name, Plan)
         committed: str | None = None
         self.at("asked")
-        async with contextlib.AsyncExitStack() as stack:
-            for root in await asyncio.to_thread(self._planner.roots, journal.state):
-                await stack.enter_async_context(self._recorder.lock(root))
+        trees = self._recorder.trees
+        async with trees.operating(await trees.operate(self._planner.roots, journal.state)):
+            self._release(session_id)
             while True:
                 try:
                     if plan is None:
@@ -234,7 +262,7 @@ class Operations:
                         plan = await self._planner.plan(journal.state, operation)
                         await self._records.put(session_id, name, plan)
                         self.at("planned")
-                    done = await asyncio.to_thread(self._planner.carry_out, session_id, plan)
+                    done = await trees.operate(self._planner.carry_out, session_id, plan)
                     self.at("carried out")
                 except HalfDone:
                     raise
@@ -243,6 +271,8 @@ class Operations:
                     if committed is not None:
                         impossible.message += " The uncommitted files were committed to the session's branch first."
                     result = self._refused(operation, impossible)
+                    if plan is not None and plan.steps:
+                        await self._note_changed_files(result, session_id, plan)
                     break
                 if plan.then is None:
                     result = self._result(operation, plan, done)
@@ -251,7 +281,7 @@ class Operations:
                 operation, plan, committed = plan.then, None, done.commit
                 await self._records.drop(session_id, name)
         result.commit = result.commit or committed
-        if result.outcome == "done" and result.after is not None:
+        if result.after is not None:
             moved = Change(
                 turn=None,
                 state="ready",
@@ -263,12 +293,26 @@ class Operations:
             await self._recorder.follow(session_id, moved)
         return result
 
+    async def _note_changed_files(self, result: Operation, session_id: str, plan: Plan) -> None:
+        """A plan was stopped by an error: if it has changed files by then, keep what an undo needs."""
+        try:
+            after = await self._recorder.trees.operate(self._planner.result, session_id, plan)
+        except (Impossible, GitError, OSError) as error:
+            logger.warning("session %s: no snapshot of files that may have changed: %s", session_id, error)
+            return
+        if after != plan.before:
+            result.root, result.before, result.after, result.undoable = plan.root, plan.before, after, True
+            result.overwritten = plan.overwritten
+            result.message += " Some files were changed before that. Undo the operation to change them back."
+
     async def _check(self, journal: Journal, operation: FileOperation) -> None:
         """Refuse before any file changes if the history could not be changed afterwards, or if another session needs
         the worktree."""
         state = journal.state
-        if operation.action == "clean_up" and await self.is_used(state.id, state.workdir):
-            raise Impossible("conflict", f"The worktree {state.workdir} was kept: another session works in it.")
+        if operation.action == "clean_up" and state.worktree is not None:
+            path = str(state.worktree["path"])
+            if await self.is_used(state.id, path):
+                raise Impossible("conflict", f"The worktree {path} was kept: another session works in it.")
         if operation.then is None:
             return
         try:
@@ -291,10 +335,11 @@ class Operations:
             message=done.message,
             turn=plan.turn,
             at=self._log.stamp(),
-            files=plan.files,
+            files=plan.files[:FILES_MAX],
             file_count=len(plan.files),
-            skipped=[*plan.skipped, *done.skipped],
+            skipped=[*plan.skipped, *done.skipped][:FILES_MAX],
             outside=plan.outside,
+            overwritten=plan.overwritten,
             commit=done.commit,
             undoable=plan.undoable and done.after is not None,
             root=plan.root,
@@ -321,7 +366,7 @@ class Operations:
             return
         result.operation_id = asked.operation_id
         await self._records.put(session_id, operation_name(asked.operation_id), result)
-        if result.action == "undo" and result.outcome == "done":
+        if result.action == "undo" and result.outcome == "done" and (result.files or not result.skipped):
             await self._mark_undone(session_id, str(operation.details.get("operation_id")))
         self.at("stored")
         command = cmd.FinishFiles(
@@ -377,6 +422,13 @@ class Operations:
 def _is_waiting(journal: Journal) -> bool:
     """Whether an operation is requested, or will be when the session's turn has ended."""
     return journal.state.file_operation is not None or journal.state.wants_clean_up
+
+
+def _without_details(result: Operation) -> Operation:
+    """The result as it can be recorded whatever its details are. Otherwise the session would wait for it forever."""
+    return msgspec.structs.replace(
+        result, outcome="failed", code=UNRECORDED.code, message=UNRECORDED.message, files=[], skipped=[], conflicts=[]
+    )
 
 
 def plan_name(operation_id: str) -> str:

@@ -8,9 +8,8 @@ Files that somebody else changed since the session's last snapshot are never ove
 refused with their list, unless it says what to do with them (`outside`).
 """
 
-import asyncio
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any, Literal
 
 import msgspec
@@ -23,18 +22,22 @@ from perdure.runtime.git import apply, difference, discard
 from perdure.runtime.git import commit as commits
 from perdure.runtime.git import merge as merges
 from perdure.runtime.git import worktree as worktrees
-from perdure.runtime.git.command import GitError
+from perdure.runtime.git.command import GitError, shown
 from perdure.runtime.git.difference import SUBMODULE, is_below
-from perdure.runtime.git.repository import Repository, find, head, in_progress
-from perdure.runtime.git.snapshot import LeftAlone, Snapshot, ignored_between
+from perdure.runtime.git.repository import Repository, find, in_progress
+from perdure.runtime.git.snapshot import LeftAlone, Snapshot
+from perdure.runtime.review import others
 from perdure.runtime.review.comparison import compared
 from perdure.runtime.review.names import quoted, unquoted
+from perdure.runtime.review.others import Facts
 from perdure.runtime.review.recorder import Recorder, ref_of
 from perdure.runtime.review.records import SESSION, Change, ChangedPath, Operation, Records, Skipped, turn_name
 
 Outside = Literal["keep", "overwrite"]
 CONFLICTS_MAX = 200
-CHANGED_OUTSIDE = "It was changed after the session's last turn."
+CHANGED_SINCE = "It was changed after this operation."
+CHANGED_SINCE_READ = "It has changed since you read it."
+ALSO_CHANGED = "You or another program changed it between two turns."
 
 
 class Impossible(Exception):
@@ -67,7 +70,9 @@ class Plan(Struct, kw_only=True):
     files: list[ChangedPath] = []
     skipped: list[Skipped] = []
     outside: list[str] = []
-    """Files that somebody else has changed since the session's last snapshot, and that the plan keeps."""
+    """Files with changes of somebody else since the session's last snapshot, which the plan keeps."""
+    overwritten: list[str] = []
+    """Those whose changes it doesn't keep."""
     turn: int | None = None
     before: str | None = None
     undoable: bool = False
@@ -92,18 +97,6 @@ class Preview(Struct, kw_only=True):
     head_moved: str | None
 
 
-class Facts(Struct, kw_only=True):
-    """The stored records that a plan depends on."""
-
-    turn: Change | None = None
-    session: Change | None = None
-    undone: Operation | None = None
-    turns: list[Change] = []
-    """All turns, for a restore and for a commit."""
-    operations: list[Operation] = []
-    """All operations, for a restore."""
-
-
 class Planner:
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
@@ -120,13 +113,14 @@ class Planner:
     async def plan(self, state: Session, operation: FileOperation) -> Plan:
         """Raises Impossible, GitError or OverBudget."""
         facts = await self._facts(state.id, operation.details)
-        return await asyncio.to_thread(self._plan, state, operation, facts)
+        return await self._recorder.trees.operate(self._plan, state, operation, facts)
 
     async def preview(self, state: Session, details: dict[str, Any]) -> Preview:
         """What a restore would do, without doing it."""
-        facts = await self._facts(state.id, details)
-        async with self._recorder.lock(facts.turn.root if facts.turn is not None else state.workdir):
-            return await asyncio.to_thread(self._preview, state, details, facts)
+        facts, trees = await self._facts(state.id, details), self._recorder.trees
+        root = facts.turn.root if facts.turn is not None else state.workdir
+        async with trees.within_budget(root, counts=False):
+            return await trees.in_thread(self._preview, state, details, facts)
 
     async def _facts(self, session_id: str, details: dict[str, Any]) -> Facts:
         turn, undone = details.get("turn"), details.get("operation_id")
@@ -151,22 +145,22 @@ class Planner:
         alone = _alone(facts.turn, taken)
         steps = apply.plan(repo, now, target, paths=_paths_in(details), without=alone)
         ignored = _ignored(repo, now, target, details, [*alone, *(step.path for step in steps)])
-        steps, skipped = _decided(_outside(repo, facts, details, steps), steps, details.get("outside"))
+        steps, skipped = _decided(others.changed(repo, facts, details, steps), steps, details.get("outside"))
         skipped += [Skipped(one.path, one.reason) for one in ignored]
         at = "after" if details.get("point") == "after" else "before"
-        count, others = _count(len(steps), "file"), "other " if skipped else ""
+        count, rest = _count(len(steps), "file"), "other " if skipped else ""
         message = f"Restored {count} to {at} turn {turn}."
         if not steps:
-            message = f"The {others}files are already as {at} turn {turn}."
+            message = f"The {rest}files are already as {at} turn {turn}."
         return self._of_steps(state, operation, facts, repo, now, steps, skipped, message, turn)
 
     def _preview(self, state: Session, details: dict[str, Any], facts: Facts) -> Preview:
         repo, target = self._target(state, details, facts)
-        taken = self._recorder.snapshot(repo, ref_of(state.id, "preview"), {}, counts=False)
+        taken = self._recorder.trees.snapshot(repo, ref_of(state.id, "preview"), {}, counts=False)
         alone = _alone(facts.turn, taken)
         steps = apply.plan(repo, taken.tree, target, paths=_paths_in(details), without=alone)
         ignored = _ignored(repo, taken.tree, target, details, [*alone, *(step.path for step in steps)])
-        outside = [Skipped(path, reason) for path, reason in _outside(repo, facts, details, steps)]
+        outside = [Skipped(path, reason) for path, reason in others.changed(repo, facts, details, steps)]
         change = facts.turn
         assert change is not None
         then = change.head_after if details.get("point") == "after" else change.head_before
@@ -178,6 +172,8 @@ class Planner:
     def _target(self, state: Session, details: dict[str, Any], facts: Facts) -> tuple[Repository, str]:
         """The repository, and the tree to restore."""
         change, turn = facts.turn, details["turn"]
+        if turn > state.last_turn:
+            raise Impossible("not_found", f"There is no turn {turn}.")
         repo = _repository(state)
         if change is None:
             raise Impossible("not_found", f"There is no snapshot of turn {turn}, so its files can't be restored.")
@@ -200,18 +196,24 @@ class Planner:
             raise Impossible("not_found", f"{quoted(path)} has no change to discard.")
         if expected is not None and expected != found.new_id:
             message = f"{quoted(path)} has changed since you read it. Reload the changes."
-            raise Impossible("files_changed", message, [(path, "It has changed since you read it.")])
+            raise Impossible("files_changed", message, [(path, CHANGED_SINCE_READ)])
+        is_mixed = turn is None and not {path, found.old_path}.isdisjoint(name for name, _ in change.outside)
+        if is_mixed and details.get("outside") != "overwrite":
+            message = f"{quoted(path)} also has changes of somebody else. Discard one turn's, or overwrite them."
+            raise Impossible("files_changed", message, [(path, ALSO_CHANGED)], choice=True)
         now = self._now(state, repo, operation).tree
         steps = discard.without(repo, change.before, change.after, now, path, hunks)
         name = quoted(path)
         what = f"{_count(len(hunks), 'hunk')} of {name}" if hunks is not None else f"the change to {name}"
         message = f"Discarded {what}." if steps else f"Nothing to discard: {name} no longer has {_the(hunks)}."
-        return self._of_steps(state, operation, facts, repo, now, steps, [], message, turn)
+        # It merges: what somebody else has changed in the same file since then stays.
+        kept = others.foreign(repo, facts, steps)
+        return self._of_steps(state, operation, facts, repo, now, steps, [], message, turn, kept)
 
     def _undo(self, state: Session, operation: FileOperation, facts: Facts) -> Plan:
         done = facts.undone
         if done is None or done.before is None or done.after is None:
-            raise Impossible("not_found", "There is no such operation to undo.")
+            raise Impossible("not_found", "This session has no such operation to undo.")
         if done.undone or not done.undoable:
             raise Impossible("conflict", "This operation was undone already." if done.undone else "It can't be undone.")
         repo = _repository(state)
@@ -220,34 +222,52 @@ class Planner:
         wanted = apply.plan(repo, done.after, done.before)
         names = [step.path for step in wanted]
         current = difference.entries(repo, now, names)
-        outside = [(step.path, CHANGED_OUTSIDE) for step in wanted if current.get(step.path) != step.old]
+        outside = [(step.path, CHANGED_SINCE) for step in wanted if current.get(step.path) != step.old]
         steps = [
             apply.Step(path=step.path, old=current.get(step.path), new=step.new)
             for step in wanted
             if current.get(step.path) != step.new
         ]
-        steps, skipped = _decided(outside, steps, operation.details.get("outside"))
+        choice, said = operation.details.get("outside"), "{} changed since this operation."
+        steps, skipped = _decided(outside, steps, choice, said=said)
         message = f"Undone: {_count(len(steps), 'file')} changed back."
-        return self._of_steps(state, operation, facts, repo, now, steps, skipped, message, done.turn)
+        return self._of_steps(state, operation, facts, repo, now, steps, skipped, message, done.turn, done.overwritten)
 
     def _commit(self, state: Session, operation: FileOperation, facts: Facts) -> Plan:
-        repo, paths = _repository(state), _paths_in(operation.details)
+        repo, details = _repository(state), operation.details
+        paths, skipped = _paths_in(details), list[Skipped]()
         if paths is None:
-            paths = _uncommitted(repo, facts)
+            # What another session is writing may be half done, and nobody has chosen it.
+            self._refuse_while_others_work(state, repo.root)
+            paths, skipped = others.uncommitted(repo, facts)
             if not paths:
-                raise Impossible("conflict", "This session has no uncommitted changes.")
-        made = commits.prepare(repo, paths, operation.details["message"])
-        subject = operation.details["message"].strip().split("\n")[0]
-        message = f"Committed {_count(len(paths), 'file')} to {made.branch or 'the detached HEAD'}: {subject}"
-        files = [ChangedPath(path, "commit") for path in paths]
+                found = [(one.path, one.reason) for one in skipped]
+                raise Impossible("conflict", "This session has no uncommitted changes.", found)
+        made = commits.prepare(repo, paths, details["message"])
+        if expected := details.get("expected"):
+            # After `prepare`, so that the commit has what is compared here.
+            self._refuse_other_contents(state, repo, {unquoted(path): oid for path, oid in expected.items()})
+        subject = details["message"].strip().split("\n")[0]
+        branch = shown(made.branch) if made.branch is not None else "the detached HEAD"
         return Plan(
             operation_id=operation.operation_id,
             action=operation.action,
             root=repo.root,
-            message=message,
+            message=f"Committed {_count(len(paths), 'file')} to {branch}: {subject}",
             commit=made,
-            files=files,
+            files=[ChangedPath(path, "commit") for path in paths],
+            skipped=skipped,
         )
+
+    def _refuse_other_contents(self, state: Session, repo: Repository, expected: dict[str, str | None]) -> None:
+        """Raise Impossible if files are no longer what the person has seen."""
+        tree = self._recorder.trees.snapshot(repo, ref_of(state.id, "preview"), {}, counts=False).tree
+        now = difference.entries(repo, tree, list(expected))
+        changed = [path for path, oid in expected.items() if (now[path].oid if path in now else None) != oid]
+        if changed:
+            count = _count(len(changed), "file")
+            message = f"{count} changed since you read the changes, so nothing was committed. Reload the changes."
+            raise Impossible("files_changed", message, [(path, CHANGED_SINCE_READ) for path in changed])
 
     def _merge(self, state: Session, operation: FileOperation, facts: Facts) -> Plan:
         own, details = own_worktree(state), operation.details
@@ -256,6 +276,7 @@ class Planner:
         try:
             if uncommitted and (text := details.get("commit_message")) is not None:
                 repo = _repository(state)
+                self._refuse_while_others_work(state, repo.root)
                 made = commits.prepare(repo, uncommitted, text)
                 # Before anything is committed.
                 merges.refuse(own, details["strategy"], made.commit)
@@ -317,7 +338,7 @@ class Planner:
         if in_progress(repo) == "rebase":
             raise Impossible("conflict", "The repository is in the middle of a rebase. Finish or abort it first.")
         self._refuse_while_others_work(state, repo.root)
-        return self._recorder.snapshot(repo, ref_of(state.id, operation.operation_id), {})
+        return self._recorder.trees.snapshot(repo, ref_of(state.id, operation.operation_id), {})
 
     def _of_steps(
         self,
@@ -330,7 +351,9 @@ class Planner:
         skipped: list[Skipped],
         message: str,
         turn: int | None,
+        kept: Collection[str] = (),
     ) -> Plan:
+        """`kept`: the files that these steps change, but that keep what somebody else has changed in them."""
         in_the_way = apply.check(repo, steps)
         if in_the_way:
             found = [(conflict.path, conflict.reason) for conflict in in_the_way]
@@ -346,7 +369,8 @@ class Planner:
             keep=[keep] if (keep := os.path.relpath(state.workdir, repo.root)) != "." else [],
             files=_paths(steps),
             skipped=skipped,
-            outside=_kept_outside(repo, facts, now, steps),
+            outside=sorted({*others.kept(repo, facts, now, steps), *kept}),
+            overwritten=sorted(set(others.foreign(repo, facts, steps)) - set(kept)),
             turn=turn,
             before=now,
             undoable=bool(steps),
@@ -366,15 +390,18 @@ class Planner:
         if plan.worktree is not None:
             worktrees.remove(plan.worktree)
             return Done(message=plan.message)
-        repo = _at(plan.root)
-        left = apply.apply(repo, plan.steps, keep=plan.keep)
-        ref = ref_of(session_id, plan.operation_id)
+        left = apply.apply(_at(plan.root), plan.steps, keep=plan.keep)
         try:
-            after = self._recorder.snapshot(repo, ref, {}, parent=plan.before).tree
+            after = self.result(session_id, plan)
         except (GitError, OSError) as error:
             message = f"{plan.message} There is no snapshot of the result, so it can't be undone: {error}"
             return Done(message=message, skipped=_as_skipped(left))
         return Done(message=plan.message, skipped=_as_skipped(left), after=after)
+
+    def result(self, session_id: str, plan: Plan) -> str:
+        """The files after a plan, which an undo starts from. Blocks."""
+        ref = ref_of(session_id, plan.operation_id)
+        return self._recorder.trees.snapshot(_at(plan.root), ref, {}, parent=plan.before).tree
 
 
 _PLANS: dict[str, Callable[[Planner, Session, FileOperation, Facts], Plan]] = {
@@ -389,7 +416,9 @@ _PLANS: dict[str, Callable[[Planner, Session, FileOperation, Facts], Plan]] = {
 
 def own_worktree(state: Session) -> worktrees.Worktree:
     if state.worktree is None:
-        raise Impossible("conflict", "This session works in the project's own directory, so there is nothing to merge.")
+        raise Impossible(
+            "conflict", "This session has no worktree of its own. Start one with the workspace setting `worktree`."
+        )
     return msgspec.convert(state.worktree, worktrees.Worktree)
 
 
@@ -436,87 +465,21 @@ def _ignored(repo: Repository, now: str, target: str, details: dict[str, Any], o
     return [LeftAlone(path, "ignored", "git ignores it now or did then, so it stays as it is.") for path in left]
 
 
-def _all_files(repo: Repository, change: Change) -> set[str]:
-    """Every file that a turn has changed. Its record lists only some of very many."""
-    if change.before is not None and change.after is not None and len(change.files) < change.file_count:
-        return set(difference.differing(repo, change.before, change.after))
-    return {name for file in change.files for name in (file.path, file.old_path) if name is not None}
-
-
-def _changed_between(repo: Repository, change: Change) -> set[str]:
-    """Every file that somebody else changed between the session's previous snapshot and this turn."""
-    if change.previous is not None and change.before is not None and not change.outside_is_complete:
-        return set(difference.differing(repo, change.previous, change.before))
-    return {path for path, _ in change.outside}
-
-
-def _recorded_outside(repo: Repository, facts: Facts, details: dict[str, Any]) -> dict[str, str]:
-    """What others have changed since the state that is restored, with a sentence about each file: between turns, beside
-    a turn, or before an operation that kept it."""
-    turn, found = details["turn"], dict[str, str]()
-    unknown: list[int] = []
-    for change in facts.turns:
-        number = change.turn or 0
-        if change.state != "ready":
-            unknown.append(number)
-            continue
-        if number > turn:
-            who = f"Somebody else changed it before turn {number}."
-            if unknown:
-                who = f"It was changed in turn {unknown[-1]}, of which there is no snapshot, or by somebody else."
-            found |= dict.fromkeys(_changed_between(repo, change), who)
-        unknown = []
-        if change.shared_with and number >= turn + (details.get("point") == "after"):
-            other = f"It may be the work of session {change.shared_with[0].session_id}, which worked here too."
-            found |= {path: other for path in _all_files(repo, change) if path not in change.tools}
-    for operation in facts.operations:
-        found |= dict.fromkeys(operation.outside, CHANGED_OUTSIDE)
-    return found
-
-
-def _outside(repo: Repository, facts: Facts, details: dict[str, Any], steps: list[apply.Step]) -> list[tuple[str, str]]:
-    """The files among these that somebody else has changed: they differ from the session's last snapshot, or a record
-    says so."""
-    recorded = _recorded_outside(repo, facts, details)
-    latest, found = facts.session, {step.path: recorded[step.path] for step in steps if step.path in recorded}
-    if latest is not None and latest.after is not None:
-        known = difference.entries(repo, latest.after, [step.path for step in steps])
-        found |= {step.path: CHANGED_OUTSIDE for step in steps if known.get(step.path) != step.old}
-    return sorted(found.items())
-
-
-def _kept_outside(repo: Repository, facts: Facts, now: str, steps: list[apply.Step]) -> list[str]:
-    """What differs from the session's last snapshot and stays as it is."""
-    if facts.session is None or facts.session.after is None:
-        return []
-    changed = {step.path for step in steps}
-    alone = {one.path.rstrip("/") for one in ignored_between(repo, facts.session.after, now)}
-    names = difference.differing(repo, facts.session.after, now)
-    return sorted(path for path in names if path not in changed and not is_below(path, alone))
-
-
 def _decided(
-    outside: list[tuple[str, str]], steps: list[apply.Step], choice: Outside | None
+    outside: list[tuple[str, str]],
+    steps: list[apply.Step],
+    choice: Outside | None,
+    *,
+    said: str = "Somebody else changed {}.",
 ) -> tuple[list[apply.Step], list[Skipped]]:
     """The steps that remain, and the files to keep. Raises Impossible if somebody has to choose."""
     if not outside or choice == "overwrite":
         return steps, []
     if choice is None:
-        message = f"{_count(len(outside), 'file')} changed since the session's last turn. Choose to keep or overwrite."
-        raise Impossible("files_changed", message, outside, choice=True)
+        message = said.format(_count(len(outside), "file"))
+        raise Impossible("files_changed", f"{message} Choose to keep or overwrite.", outside, choice=True)
     kept = {path for path, _ in outside}
     return [step for step in steps if step.path not in kept], [Skipped(path, reason) for path, reason in outside]
-
-
-def _uncommitted(repo: Repository, facts: Facts) -> list[str]:
-    """The files that the session's turns have changed and that differ from the last commit."""
-    whole = facts.session
-    if whole is None or whole.after is None:
-        return []
-    commit_id, wanted = head(repo).commit, sorted(set[str]().union(*(_all_files(repo, one) for one in facts.turns)))
-    then = difference.entries(repo, commit_id, wanted) if commit_id is not None else {}
-    now = difference.entries(repo, whole.after, wanted)
-    return [name for name in wanted if then.get(name) != now.get(name)]
 
 
 def _alone(change: Change | None, taken: Snapshot) -> list[str]:

@@ -30,6 +30,8 @@ FILES_MAX = 2_000
 """How many files of a change are stored. The counts include all of them."""
 PATCH_MAX_BYTES = 2 * 1024 * 1024
 COMPRESSION_LEVEL = 1
+LARGE_BYTES = 64 * 1024
+"""Larger records are decoded in a thread."""
 SESSION = "session"
 
 
@@ -114,7 +116,8 @@ class Operation(Struct, kw_only=True):
     skipped: list[Skipped] = []
     conflicts: list[Skipped] = []
     outside: list[str] = []
-    """Files that somebody else had changed before it, and that it kept."""
+    """Files with changes of somebody else that it kept, and those whose changes it overwrote."""
+    overwritten: list[str] = []
     choice: bool = False
     """Whether a refused operation would succeed with `outside`."""
     commit: str | None = None
@@ -161,13 +164,15 @@ class Records:
         if data is None:
             return None
         try:
-            return msgspec.convert(json.loads(data), kind)
+            if len(data) > LARGE_BYTES:
+                return await asyncio.to_thread(_decoded, data, kind)
+            return _decoded(data, kind)
         except (ValueError, *UNREADABLE):
             return None
 
     async def put(self, session_id: str, name: str, record: Any) -> None:
-        # Not msgspec: file names may be no UTF-8, and it can't encode those.
-        await self.write(session_id, name, json.dumps(msgspec.to_builtins(record)).encode())
+        # In a thread: the changes of a turn may have thousands of files.
+        await self.write(session_id, name, await asyncio.to_thread(_encoded, record))
 
     async def patch(self, session_id: str, name: str) -> bytes | None:
         data = await self.read(session_id, f"patch-{name}")
@@ -188,7 +193,8 @@ class Records:
 
     async def write(self, session_id: str, name: str, data: bytes) -> None:
         if self._shared is not None:
-            await self._shared.put_file(session_id, PREFIX + name, data)
+            if not await self._shared.put_file(session_id, PREFIX + name, data, early=False):
+                raise Refused("not_found", "The session was erased.")
             return
         try:
             await asyncio.to_thread(_write, self._root / session_id, PREFIX + name, data)
@@ -219,6 +225,15 @@ class Records:
             for name in (turn_name(turn), f"patch-{turn_name(turn)}"):
                 if (data := await self.read(origin, name)) is not None:
                     await self.write(session_id, name, data)
+
+
+def _encoded(record: Any) -> bytes:
+    # Not msgspec: file names may be no UTF-8, and it can't encode those.
+    return json.dumps(msgspec.to_builtins(record)).encode()
+
+
+def _decoded(data: bytes, kind: type[T]) -> T:
+    return msgspec.convert(json.loads(data), kind)
 
 
 def _read(path: Path) -> bytes | None:

@@ -33,6 +33,7 @@ from perdure.runtime.running.facts import Facts
 from perdure.runtime.running.launcher import Launcher
 from perdure.runtime.running.leftovers import Leftovers
 from perdure.runtime.running.orders import Orders
+from perdure.runtime.running.preparation import done_unless
 from perdure.runtime.running.process_deadlines import ProcessDeadlines
 from perdure.runtime.running.proposals import with_context
 from perdure.runtime.running.pump import Batch
@@ -301,7 +302,7 @@ class Runner:
             link.performed_seq = self.journal.decided_seq
             return
         if isinstance(event, ev.TurnStart) and not await self._is_prepared():
-            link.performed_seq = seq
+            link.performed_seq = link.performed_seq if self.stopping else seq
             return
         orders = await self._orders.of(event)
         self._leftovers.follow(event, self.journal.state, link)
@@ -435,13 +436,18 @@ class Runner:
 
     async def _is_prepared(self) -> bool:
         """Prepare the directory for the turn. If that isn't possible, the turn fails."""
+        phases = ("working", "idle")
         try:
-            await self._before_turn(self.journal)
+            work = self._before_turn(self.journal)
+            if await done_unless(work, self._wakeup, lambda: self.stopping or self.journal.state.phase not in phases):
+                return True
         except Refused as refusal:
             self._prewarm = False
             await self.give_up(refusal.code, refusal.detail)
             return False
-        return True
+        if self.link is not None and self.journal.state.phase == "aborting":
+            await self.give_up("aborted", "The turn was stopped before its agent received the message.")
+        return False
 
     async def _launch(self) -> None:
         """Start the agent for the running turn; or, without a turn, ahead of it."""

@@ -21,7 +21,7 @@ from perdure.core.errors import Refused, StoreError
 from perdure.core.files import then_of
 from perdure.core.scope import turns_of
 from perdure.core.state import Session
-from perdure.runtime.git import difference, merge
+from perdure.runtime.git import difference
 from perdure.runtime.git.command import GitError
 from perdure.runtime.git.repository import Repository, find, head
 from perdure.runtime.git.snapshot import OverBudget
@@ -37,11 +37,20 @@ from perdure.runtime.review.recorder import INTERRUPTED, RUNNING, Recorder, ref_
 from perdure.runtime.review.records import FILES_MAX, PATCH_MAX_BYTES, SESSION, Change, Operation, Records, turn_name
 from perdure.runtime.review.stored_patches import only
 from perdure.runtime.verbs.shown_changes import (
+    both_names,
+    count_again,
+    mark_only_outside,
+    merge_preview,
+    newest,
+    no_turn,
     public_change,
     public_operation,
     public_repository,
+    public_turn,
     public_worktree,
-    shown_state,
+    refusal,
+    refusal_of,
+    without_snapshots,
 )
 from perdure.runtime.verbs.waiting import until
 
@@ -50,19 +59,10 @@ logger = logging.getLogger(__name__)
 Strategy = Literal["merge", "rebase"]
 
 OPERATION_TIMEOUT_S = 120.0
-OPERATIONS_SHOWN = 20
 CONTENT_MAX_BYTES = 5 * 1024 * 1024
-MISSING_NAMED = 10
 OPERATION_ID = re.compile(r"[\w.:-]{1,200}")
-REFUSED_WITH = (
-    "files_changed",
-    "merge_conflict",
-    "no_repository",
-    "not_found",
-    "turn_active",
-    "agent_unavailable",
-    "unavailable",
-)
+LATEST_MAX = 32
+"""For how many working trees to remember the changes that were read last."""
 NOT_YET = "The state after the turn is being recorded. Try again in a moment."
 NOT_BEFORE = "The state before the turn is not known. These are the changes that the agent's edit tools reported."
 NO_REPOSITORY = "{} is not in a git repository. These are the changes that the agent's edit tools reported."
@@ -78,6 +78,7 @@ class Changes:
     ) -> None:
         self._log = log
         self._recorder = recorder
+        self._trees = recorder.trees
         self.records: Records = recorder.records
         self.comments: Callable[[str], Awaitable[list[dict[str, Any]]]] = _no_comments
         """The comments on a session's changes."""
@@ -91,6 +92,7 @@ class Changes:
         requests.handle("content", self._content_here)
         requests.handle("preview_restore", self._preview_restore_here)
         requests.handle("preview_merge", self._preview_merge_here)
+        requests.handle("settle", self._settle_here)
 
     # Reading -------------------------------------------------------------------------------------------------------
 
@@ -107,7 +109,7 @@ class Changes:
         about = await self._about(journal)
         if turn is None:
             await self._name_tools(session_id, found)
-            found["reason"] = found["reason"] or _without_snapshots(about["turns"])
+            found["reason"] = found["reason"] or without_snapshots(about["turns"])
         return {**found, **about, "node_responds": responds}
 
     async def copy(self, origin: str, session_id: str, turns: set[int]) -> None:
@@ -120,31 +122,35 @@ class Changes:
             logger.warning("session %s: could not copy the changes of its turns: %s", session_id, error)
 
     async def settle(self, session_id: str) -> None:
-        """Wait until the changes of a turn that has just ended are recorded on this node, and no operation runs."""
+        """Wait until the changes of a turn that has just ended are recorded, and no operation runs. Not forever."""
+        journal = await self._log.open(session_id)
+        with contextlib.suppress(Refused):  # an older node doesn't know the request
+            await self._requests.ask(journal, "settle", {"session_id": session_id})
+
+    async def settle_here(self, session_id: str) -> None:
+        """The same on this node, also for a session that was just erased."""
         await self._recorder.finished(session_id)
         await self._operations.finished(session_id)
+
+    async def _settle_here(self, given: dict[str, Any]) -> dict[str, Any]:
+        # This node may not know yet that the turn has ended.
+        await (await self._log.open(given["session_id"])).catch_up()
+        await self.settle_here(given["session_id"])
+        return {}
 
     async def _about(self, journal: Journal) -> dict[str, Any]:
         """What every node knows: the list of turns, operations and comments."""
         session_id, state = journal.state.id, journal.state
         visible = set(turns_of(state.visible))
         turns = [
-            {
-                "turn": change.turn,
-                "state": shown_state(change),
-                "reason": change.reason,
-                "file_count": change.file_count if change.state == "ready" else None,
-                "added": change.added if change.state == "ready" else None,
-                "removed": change.removed if change.state == "ready" else None,
-                "rewound": change.turn not in visible,
-            }
+            {**public_turn(change), "rewound": change.turn not in visible}
             for change in await self.records.all(session_id, "turn-", Change)
         ]
         done = await self.records.all(session_id, "operation-", Operation)
         done.sort(key=lambda operation: operation.at, reverse=True)
         return {
             "turns": turns,
-            "operations": [public_operation(operation) for operation in _newest(done)],
+            "operations": [public_operation(operation) for operation in newest(done)],
             "comments": await self.comments(session_id),
             "node_name": self._log.name_of_node(journal.owner.node) if journal.owner is not None else None,
         }
@@ -156,19 +162,21 @@ class Changes:
         if change is None or change.state == "unavailable":
             edited: dict[str, Any] = with_quoted_paths(await self._edits(journal, turn, change))
             return edited
-        shown = await asyncio.to_thread(self._live, journal.state, change, given["ignore_whitespace"])
+        shown = await self._trees.read(self._live, journal.state, change, given["ignore_whitespace"])
         # Quoted here already, because nodes exchange JSON.
         quoted_: dict[str, Any] = with_quoted_paths(await self._with_titles(shown))
         return quoted_
 
     async def _name_tools(self, session_id: str, found: dict[str, Any]) -> None:
-        """In the changes of a whole session: the tools of all turns, by file."""
+        """In the changes of a whole session: the tools of all turns, by file; and the files that no turn changed."""
         tools: dict[str, list[dict[str, Any]]] = {}
-        for change in await self.records.all(session_id, "turn-", Change):
+        turns = await self.records.all(session_id, "turn-", Change)
+        for change in turns:
             for path, ids in change.tools.items():
                 tools.setdefault(quoted(path), []).extend({"turn": change.turn, "tool_id": tool_id} for tool_id in ids)
         for file in found["files"]:
             file["tools"] = tools.get(file["path"]) or file["tools"]
+        mark_only_outside(found["files"], turns)
 
     async def _change(self, journal: Journal, turn: int | None) -> Change | None:
         """The record of a turn or of the session; for a running turn, what it has changed so far."""
@@ -180,21 +188,30 @@ class Changes:
         if turn is not None and turn != running and change is not None and change.state == RUNNING:
             return msgspec.structs.replace(change, state="unavailable", reason=INTERRUPTED if is_stored else NOT_YET)
         if turn is not None and turn not in (running, None) and change is None and turn > state.last_turn:
-            raise Refused("not_found", f"There is no turn {turn}.")
+            raise Refused("not_found", no_turn(turn, state.last_turn))
         if running is None or turn not in (None, running):
             return change
         current = change if turn is not None else await self.records.get(session_id, turn_name(running), Change)
+        if current is None and change is not None and turn is None:
+            # Its first snapshot is being taken, so nothing has changed since.
+            return msgspec.structs.replace(change, state=RUNNING)
         if current is None or current.state != RUNNING:
             return change
         key, asked_s = (session_id, turn, running), self._log.steady()
-        async with self._recorder.lock(current.root):
-            latest, taken_s, found = self._latest.get(current.root, (None, asked_s, current))
-            # Many may read at once, and each snapshot holds up those who wait for the lock.
-            if latest != key or taken_s < asked_s:
-                taken_s = self._log.steady()
-                found = await self._recorder.in_thread(self._so_far, session_id, change or current, current)
-                self._latest[current.root] = (key, taken_s, found)
-            return found
+        try:
+            async with self._trees.within_budget(current.root, counts=False):
+                latest, taken_s, found = self._latest.get(current.root, (None, asked_s, current))
+                # Many may read at once, and each snapshot holds up those who wait for the lock.
+                if latest != key or taken_s < asked_s:
+                    taken_s = self._log.steady()
+                    found = await self._trees.in_thread(self._so_far, session_id, change or current, current)
+                    self._latest.pop(current.root, None)
+                    self._latest[current.root] = (key, taken_s, found)
+                    if len(self._latest) > LATEST_MAX:
+                        del self._latest[next(iter(self._latest))]
+                return found
+        except OverBudget as error:
+            return msgspec.structs.replace(change or current, reason=error.message)
 
     def _so_far(self, session_id: str, change: Change, current: Change) -> Change:
         """The change with the files as they are now, while the turn runs."""
@@ -202,7 +219,7 @@ class Changes:
         if isinstance(repo, str) or repo.root != current.root:
             return change
         try:
-            taken = self._recorder.snapshot(repo, ref_of(session_id, "now"), {}, counts=False)
+            taken = self._trees.snapshot(repo, ref_of(session_id, "now"), {}, counts=False)
             alone = [*change.left_alone, *taken.left_alone]
             change = msgspec.structs.replace(change, after=taken.tree, state=RUNNING, left_alone=alone)
             return compare(repo, change)[0]
@@ -220,10 +237,7 @@ class Changes:
             return {**shown, "source": "stored"}
         try:
             if ignore_whitespace:
-                counted = {file.path: file for file in compared(repo, change, ignore_whitespace=True)}
-                for file in shown["files"]:
-                    file.update(added=_counted(counted, file, "added"), removed=_counted(counted, file, "removed"))
-                shown.update(added=_sum(shown, "added"), removed=_sum(shown, "removed"))
+                count_again(shown, compared(repo, change, ignore_whitespace=True))
             paths = [file["path"] for file in shown["files"]]
             commit = head(repo).commit
             committed = difference.entries(repo, commit, paths) if commit is not None else {}
@@ -251,7 +265,7 @@ class Changes:
     async def _edits(self, journal: Journal, turn: int | None, change: Change | None) -> dict[str, Any]:
         """Without snapshots: what the agent's own edit tools reported."""
         state = journal.state
-        repo = await asyncio.to_thread(_find, state.workdir)
+        repo = await self._trees.read(_find, state.workdir)
         reason = change.reason if change is not None else None
         if reason is None and not isinstance(repo, Repository):
             reason = repo if repo != "" else NO_REPOSITORY.format(state.workdir)
@@ -260,12 +274,12 @@ class Changes:
         history = await self._log.history(state.id, turn or 1, turn or None)
         visible = set(turns_of(state.visible)) if turn is None else {turn}
         views = [view for number, view in history.views.items() if number in visible]
-        files = await asyncio.to_thread(edits.files, views, state.workdir)
+        files = await self._trees.read(edits.files, views, state.workdir)
         empty = Change(turn=turn, state="unavailable" if change is not None else "none", reason=reason)
         shown = public_change(state, empty)
         if isinstance(repo, Repository):
-            shown["repository"] = await asyncio.to_thread(public_repository, repo)
-        shown["worktree"] = await asyncio.to_thread(public_worktree, state, live=True)
+            shown["repository"] = await self._trees.read(public_repository, repo)
+        shown["worktree"] = await self._trees.read(public_worktree, state, live=True)
         shown.update(
             source="edits" if files else "none",
             files=files[:FILES_MAX],
@@ -282,9 +296,17 @@ class Changes:
         return {file["path"] for file in shown["files"]}
 
     async def patch(
-        self, session_id: str, turn: int | None, paths: list[str], *, ignore_whitespace: bool, context: int
+        self,
+        session_id: str,
+        turn: int | None,
+        paths: list[str],
+        *,
+        ignore_whitespace: bool,
+        context: int,
+        binary: bool = False,
     ) -> tuple[bytes, bool]:
-        """The change as `git diff` prints it, and whether files at its end are missing."""
+        """The change as `git diff` prints it, and whether files at its end are missing. `binary`: with the contents of
+        binary files, unless only the stored patch is left, which doesn't have them."""
         journal = await self._log.open(session_id)
         names = [unquoted(path) for path in paths]
         given = {
@@ -293,6 +315,7 @@ class Changes:
             "paths": paths,
             "ignore_whitespace": ignore_whitespace,
             "context": context,
+            "binary": binary,
         }
         found = await self._requests.ask(journal, "patch", given)
         if found is not None:
@@ -300,9 +323,9 @@ class Changes:
         patch = await self.records.patch(session_id, SESSION if turn is None else turn_name(turn))
         if patch is None:
             shown = await self._edits(journal, turn, None)
-            return await asyncio.to_thread(edits.patch, shown["files"], paths), False
+            return await self._trees.read(edits.patch, shown["files"], paths), False
         change = await self._change(journal, turn)
-        wanted = _both_names(change, names)
+        wanted = both_names(change, names)
         return only(patch, wanted), change is not None and change.truncated
 
     async def _patch_here(self, given: dict[str, Any]) -> dict[str, Any] | None:
@@ -310,7 +333,7 @@ class Changes:
         change = await self._change(journal, given["turn"])
         if change is None or change.before is None or change.after is None:
             return None
-        paths = _both_names(change, [unquoted(path) for path in given["paths"]])
+        paths = both_names(change, [unquoted(path) for path in given["paths"]])
 
         def work() -> tuple[bytes, bool] | None:
             if (repo := _objects_of(journal.state, change)) is None:
@@ -321,12 +344,14 @@ class Changes:
                 str(change.after),
                 paths=paths or shown_paths(change, change.files),
                 ignore_whitespace=given["ignore_whitespace"],
+                # An older node does not ask for it.
+                binary=given.get("binary", False),
                 context=given["context"],
                 max_bytes=8 * PATCH_MAX_BYTES,
             )
 
         try:
-            found = await asyncio.to_thread(work)
+            found = await self._trees.read(work)
         except GitError:
             return None
         return {"patch": _bytes_text(found[0]), "truncated": found[1]} if found is not None else None
@@ -363,7 +388,7 @@ class Changes:
                 return {"too_large": True}
 
         try:
-            return await asyncio.to_thread(work)
+            return await self._trees.read(work)
         except GitError:
             return None
 
@@ -388,9 +413,15 @@ class Changes:
         paths: list[str] | None = None,
         outside: str | None = None,
     ) -> dict[str, Any]:
+        await self._check_turn(session_id, turn)
         return await self._request(
             session_id, "restore", _details(turn=turn, point=point, paths=paths, outside=outside)
         )
+
+    async def _check_turn(self, session_id: str, turn: int) -> None:
+        last = (await self._log.open(session_id)).state.last_turn
+        if turn > last:
+            raise Refused("not_found", no_turn(turn, last))
 
     async def restore_and(
         self, session_id: str, command: cmd.EditMessage | cmd.Rewind | cmd.RetryTurn, outside: str | None
@@ -400,9 +431,16 @@ class Changes:
         return await self._request(session_id, "restore", details, then=then_of(command))
 
     async def discard(
-        self, session_id: str, path: str, *, turn: int | None, hunks: list[int] | None, new_id: str | None
+        self,
+        session_id: str,
+        path: str,
+        *,
+        turn: int | None,
+        hunks: list[int] | None,
+        new_id: str | None,
+        outside: str | None = None,
     ) -> dict[str, Any]:
-        details = _details(path=path, turn=turn, hunks=hunks, new_id=new_id)
+        details = _details(path=path, turn=turn, hunks=hunks, new_id=new_id, outside=outside)
         return await self._request(session_id, "discard", details)
 
     async def undo(self, session_id: str, operation_id: str, outside: str | None = None) -> dict[str, Any]:
@@ -410,8 +448,16 @@ class Changes:
             raise Refused("not_found", "There is no such operation to undo.")
         return await self._request(session_id, "undo", _details(operation_id=operation_id, outside=outside))
 
-    async def commit(self, session_id: str, message: str, paths: list[str] | None) -> dict[str, Any]:
-        return await self._request(session_id, "commit", _details(message=message, paths=paths))
+    async def commit(
+        self,
+        session_id: str,
+        message: str,
+        paths: list[str] | None,
+        expected: dict[str, str | None] | None = None,
+    ) -> dict[str, Any]:
+        """`expected`: the ids of the files' contents as the person has seen them; None for a deleted file."""
+        details = _details(message=message, paths=paths, expected=expected or None)
+        return await self._request(session_id, "commit", details)
 
     async def merge(
         self, session_id: str, strategy: Strategy, message: str | None, commit_message: str | None
@@ -422,6 +468,7 @@ class Changes:
     async def preview_restore(
         self, session_id: str, turn: int, *, point: str = "before", paths: list[str] | None = None
     ) -> dict[str, Any]:
+        await self._check_turn(session_id, turn)
         given = {"session_id": session_id, "details": _details(turn=turn, point=point, paths=paths)}
         return {
             "preview": True,
@@ -436,21 +483,24 @@ class Changes:
         try:
             found = await self._planner.preview(journal.state, given["details"])
         except (Impossible, GitError, OverBudget) as error:
-            raise _refusal(error) from error
+            raise refusal(error) from error
         shown: dict[str, Any] = with_quoted_paths({**msgspec.to_builtins(found), "file_count": len(found.files)})
         return shown
 
-    async def preview_merge(self, session_id: str, strategy: Strategy) -> dict[str, Any]:
-        given = {"session_id": session_id, "strategy": strategy}
+    async def preview_merge(
+        self, session_id: str, strategy: Strategy, commit_message: str | None = None
+    ) -> dict[str, Any]:
+        """`commit_message`: as if the uncommitted files were committed first."""
+        given = {"session_id": session_id, "strategy": strategy, "commit_message": commit_message}
         return {"preview": True, "strategy": strategy, **await self._asked(session_id, "preview_merge", given)}
 
     async def _preview_merge_here(self, given: dict[str, Any]) -> dict[str, Any]:
         journal = await self._log.open(given["session_id"])
         try:
             own = own_worktree(journal.state)
-            found = await asyncio.to_thread(merge.preview, own, given["strategy"])
+            found = await self._trees.read(merge_preview, own, given["strategy"], given.get("commit_message"))
         except (Impossible, GitError) as error:
-            raise _refusal(error) from error
+            raise refusal(error) from error
         shown = with_quoted_paths({"base": own.base, "branch": own.branch, **msgspec.to_builtins(found)})
         lists = {name: [quoted(path) for path in shown[name]] for name in ("conflicts", "uncommitted")}
         return {**shown, **lists}
@@ -486,12 +536,12 @@ class Changes:
             raise Refused("unavailable", words, operation_id=operation_id) from None
         done = await self.records.get(session_id, operation_name(operation_id), Operation)
         if done is None:
-            raise Refused("unavailable", "The result of the operation can't be read. Reload the session's changes.")
+            raise Refused("unavailable", "The result of the operation can't be read. Look at the session's changes.")
         if (event := await _result_in(journal, operation_id, before)) is not None:
             # The record is stored before it is known whether the history could change too.
             done.outcome, done.code, done.message = event.outcome, event.code, event.message
         if done.outcome != "done":
-            raise _refusal_of(done)
+            raise refusal_of(done)
         return public_operation(done)
 
     async def before_clean_up(self, journal: Journal) -> None:
@@ -518,40 +568,6 @@ def _details(**given: Any) -> dict[str, Any]:
     return {name: value for name, value in given.items() if value is not None}
 
 
-def _refusal(error: Impossible | GitError | OverBudget) -> Refused:
-    if isinstance(error, Impossible):
-        return Refused(error.code if error.code != "failed" else "conflict", error.message)
-    return Refused("conflict", error.message)
-
-
-def _refusal_of(done: Operation) -> Refused:
-    code = done.code if done.code in REFUSED_WITH else "conflict"
-    conflicts = with_quoted_paths([msgspec.to_builtins(conflict) for conflict in done.conflicts])
-    named = {"files": [one["path"] for one in conflicts]} if code == "merge_conflict" else {"outside": conflicts}
-    more: dict[str, Any] = {"commit": done.commit} if done.commit is not None else {}
-    more |= {"choice": True} if done.choice else {}
-    return Refused(code, done.message, operation_id=done.operation_id, **(named if conflicts else {}), **more)
-
-
-def _newest(done: list[Operation]) -> list[Operation]:
-    """The newest operations, and the newest one that can be undone."""
-    undoable = next((one for one in done if one.undoable and not one.undone and one.action != "undo"), None)
-    shown = done[:OPERATIONS_SHOWN]
-    return shown if undoable is None or undoable in shown else [*shown, undoable]
-
-
-def _without_snapshots(turns: list[dict[str, Any]]) -> str | None:
-    """In the changes of a whole session: that it lacks turns, and why."""
-    missing = [turn for turn in turns if turn["state"] == "unavailable" and not turn["rewound"]]
-    if not missing:
-        return None
-    numbers = [str(turn["turn"]) for turn in missing]
-    names = f"turn {numbers[0]}" if len(numbers) == 1 else f"turns {', '.join(numbers[:-1])} and {numbers[-1]}"
-    if len(numbers) > MISSING_NAMED:
-        names = f"{len(numbers)} turns"
-    return f"There are no snapshots of {names}: {missing[-1]['reason'] or INTERRUPTED}"
-
-
 def _objects_of(state: Session, change: Change) -> Repository | None:
     """A repository that has the snapshots: the session's, or the one that its removed worktree belonged to."""
     for place in (change.root, (state.worktree or {}).get("repository", "")):
@@ -566,22 +582,6 @@ def _find(place: str) -> Repository | str:
         return find(place) or ""
     except GitError as error:
         return error.message
-
-
-def _both_names(change: Change | None, paths: list[str]) -> list[str]:
-    """The paths, and the other name of each file that was renamed: git needs both to see the rename."""
-    pairs = [(file.path, file.old_path) for file in change.files if file.old_path] if change is not None else []
-    others = [name for pair in pairs if not set(paths).isdisjoint(pair) for name in pair if name is not None]
-    return list(dict.fromkeys([*paths, *others]))
-
-
-def _counted(files: dict[str, Any], file: dict[str, Any], name: str) -> int | None:
-    found = files.get(file["path"])
-    return getattr(found, name) if found is not None else (None if file["binary"] else 0)
-
-
-def _sum(shown: dict[str, Any], name: str) -> int:
-    return sum(file[name] or 0 for file in shown["files"])
 
 
 def _bytes_text(data: bytes) -> str:

@@ -190,10 +190,10 @@ class Directories:
         try:
             found = await self._look(path, STATUS_S)
         except (GitError, TimeoutError):
-            return {"branch": None, "dirty": None, "repository": None}
+            return {"branch": None, "head": None, "dirty": None, "repository": None}
         if found is None:
-            return {"branch": None, "dirty": None, "repository": False}
-        return {"branch": found.branch, "dirty": found.dirty, "repository": True}
+            return {"branch": None, "head": None, "dirty": None, "repository": False}
+        return {"branch": found.branch, "head": found.head, "dirty": found.dirty, "repository": True}
 
     async def _look(self, path: str, timeout_s: float) -> "GitState | None":
         return await self.lookups.run(lambda: _git_state(path, time.monotonic() + timeout_s), timeout_s + GRACE_S)

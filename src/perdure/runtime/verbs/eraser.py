@@ -13,7 +13,7 @@ import asyncio
 import contextlib
 import logging
 import re
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -83,13 +83,16 @@ class Eraser:
         attachments: Attachments,
         workspaces: Workspaces,
         data: Path,
+        settle: Callable[[str], Awaitable[None]],
     ) -> None:
+        """`settle`: awaited before the files of a session are deleted; it waits until nothing writes them any more."""
         self._log = log
         self._store = log.store
         self._runners = runners
         self._launcher = launcher
         self._attachments = attachments
         self._workspaces = workspaces
+        self._settle = settle
         self._rehearsal = data / "rehearsal"
         self._first_at: float | None = None
         self._last_at = 0.0
@@ -130,6 +133,7 @@ class Eraser:
             await self._end_launches(note)
             await self._end_shared(note)
             self._log.learn_erased(session_id)
+            await self._settle(session_id)
             try:
                 await self._workspaces.erase(session_id, note.workdir, note.worktree)
                 await asyncio.to_thread(self._remove_files, session_id, note)
@@ -215,6 +219,7 @@ class Eraser:
             await self._store.erase(session_id, self._log.generation)
             self._log.forget(session_id)
             await self._put_tombstones(session_id, note)
+            await self._settle(session_id)
             await self._workspaces.erase(session_id, note.workdir, note.worktree)
             removed = await asyncio.to_thread(self._remove_files, session_id, note)
             self._log.quarantine.forget(session_id)

@@ -132,6 +132,9 @@ class HistoryVerbs:
         self, session_id: str, turn: int, message: Outgoing, revision: int | None, restoring: Restoring
     ) -> dict[str, Any]:
         """Restore the files to before the turn, and send its message again in the same step."""
+        full = await self._sessions.full((await self._log.open(session_id)).state)
+        if message.when_full == "refuse" and full is not None:
+            raise full
         message_id = message.message_id or self._sessions.new_message_id()
         change = cmd.RetryTurn(
             turn=turn,

@@ -22,16 +22,16 @@ from perdure.core.decision import Decision
 from perdure.core.errors import NOTHING_KEPT, UNREADABLE, Conflict, Refused, StoreError, StoreFull
 from perdure.core.permissions import Rule
 from perdure.core.session import create, decide
-from perdure.core.slots import SLOTS_FULL
+from perdure.core.slots import SLOTS_FULL, slot_project
 from perdure.core.view import PAGE_TURNS, before_cursor, public_prompt, public_queue, public_session
 from perdure.runtime.data.filesystem import WORKSPACES
-from perdure.runtime.git.snapshot import Snapshots
 from perdure.runtime.keeping import processes
 from perdure.runtime.log.journal import Journal
 from perdure.runtime.log.log import Log
 from perdure.runtime.log.quarantine import Damage
 from perdure.runtime.log.reading import READ_BYTES
 from perdure.runtime.log.records import last_line, turns_page, waiting_for
+from perdure.runtime.review.working_trees import WorkingTrees
 from perdure.runtime.running.clocks import Clocks
 from perdure.runtime.running.commands import Commands
 from perdure.runtime.running.disk import Disk
@@ -110,7 +110,7 @@ class Sessions:
         disk: Disk,
         attachments: Attachments,
         changes: Changes,
-        snapshots: Snapshots,
+        trees: WorkingTrees,
         data: Path,
     ) -> None:
         self._since = log.now()
@@ -130,11 +130,11 @@ class Sessions:
         self._clocks = clocks
         self._disk = disk
         root = Path(facts.settings.workspaces) if facts.settings.workspaces is not None else data / WORKSPACES
-        self.workspaces = Workspaces(root, data, log.store, self.projects, snapshots)
+        self.workspaces = Workspaces(root, data, log.store, self.projects, trees)
         """The directories of sessions that were created without one."""
         self.directories = Directories(data, root, log.store, self.projects)
         """Directories to choose from, and their git repositories."""
-        self.eraser = Eraser(log, runners, launcher, attachments, self.workspaces, data)
+        self.eraser = Eraser(log, runners, launcher, attachments, self.workspaces, data, changes.settle_here)
         self.history = HistoryVerbs(self)
         """Verbs that read or change the history: edit, rewind, retry, fork, transcript."""
         self.imports = Imports(self)
@@ -196,13 +196,17 @@ class Sessions:
                 if message is None and waits_for is None:
                     self.runners.prewarm(journal, asked=new.warm)
                 return journal, answer
-        except (Refused, StoreError) as error:
+        except Exception as error:
             # Keep the workspace if it is not known whether the session was stored.
-            if made and isinstance(error, (Refused, *NOTHING_KEPT)):
+            if made and (isinstance(error, (Refused, *NOTHING_KEPT)) or not await self._may_exist(session_id, error)):
                 await self.workspaces.take_back(session_id, error, own)
             if isinstance(error, StoreFull):
                 raise Refused("unavailable", DISK_IS_FULL) from error
             raise
+
+    async def _may_exist(self, session_id: str, error: Exception) -> bool:
+        """Whether the session may have been stored, after an unexpected error."""
+        return isinstance(error, StoreError) or await self.exists(session_id)
 
     def _wants_worktree(self, new: NewSession, project: str | None) -> bool:
         settings = self.projects.settings_of(project)
@@ -525,6 +529,10 @@ class Sessions:
             taken = await self._placement.takers(state.project)
             return f"Its turn waits for a free slot. {taken.detail}" if taken is not None else state.waits_for.message
         return why(state)
+
+    async def full(self, state: st.Session) -> Refused | None:
+        """Why a turn of the session could not begin now; None if a slot is free."""
+        return await self._placement.takers(slot_project(state))
 
     def orders(self, journal: Journal) -> Orders:
         return Orders(journal, self.facts, self.attachments.shown)

@@ -18,11 +18,11 @@ import msgspec
 from perdure.core.errors import Conflict, Refused
 from perdure.runtime.data.filesystem import PRIVATE, is_private, is_within
 from perdure.runtime.data.projects import Projects
-from perdure.runtime.git.command import GitError
-from perdure.runtime.git.repository import find
-from perdure.runtime.git.snapshot import Snapshots
+from perdure.runtime.git.command import GitError, shown
+from perdure.runtime.git.repository import Repository, find, head
 from perdure.runtime.git.worktree import Worktree, create, removable, remove
 from perdure.runtime.review.recorder import ref_name
+from perdure.runtime.review.working_trees import WorkingTrees
 from perdure.stores.base import Query, Store
 
 logger = logging.getLogger(__name__)
@@ -32,9 +32,9 @@ BRANCH_CHARS = 40
 
 
 class Workspaces:
-    def __init__(self, root: Path, data: Path, store: Store, projects: Projects, snapshots: Snapshots) -> None:
+    def __init__(self, root: Path, data: Path, store: Store, projects: Projects, trees: WorkingTrees) -> None:
         self._root = root
-        self._snapshots = snapshots
+        self._trees = trees
         self._data = data
         self._store = store
         self._projects = projects
@@ -92,7 +92,7 @@ class Workspaces:
             self._root.mkdir(parents=True, mode=0o700, exist_ok=True)
             known, task = self._worktrees.get(session_id, (None, None))
             if task is None or known != source:
-                work = asyncio.to_thread(create, source, str(folder), f"perdure/{name[:BRANCH_CHARS]}")
+                work = self._trees.operate(_create, source, str(folder), f"perdure/{name[:BRANCH_CHARS]}")
                 task = asyncio.create_task(work, name=f"worktree of {session_id}")
                 self._worktrees[session_id] = source, task
                 task.add_done_callback(lambda ended: self._created(session_id, ended))
@@ -115,9 +115,9 @@ class Workspaces:
         if own is not None:
             self._worktrees.pop(session_id, None)
             try:
-                await asyncio.to_thread(remove, own)
-            except GitError as failure:
-                logger.warning("could not remove the worktree of a session that was not created: %s", failure.message)
+                await self._trees.operate(remove, own)
+            except (GitError, OSError) as failure:
+                logger.warning("could not remove the worktree of a session that was not created: %s", failure)
             return
         with contextlib.suppress(OSError):
             (self._root / session_id).rmdir()
@@ -127,7 +127,10 @@ class Workspaces:
         worktree is deleted only if all its work is in another branch. Snapshots in the repository are deleted too."""
         self._worktrees.pop(session_id, None)
         for place in (workdir, worktree["repository"] if worktree is not None else workdir):
-            await asyncio.to_thread(self._forget_snapshots, session_id, place)
+            repository = await self._trees.find(place)
+            with contextlib.suppress(GitError):
+                if isinstance(repository, Repository):
+                    await self._trees.forget(repository, ref_name(session_id))
         if worktree is not None:
             await self._erase_worktree(session_id, worktree, workdir)
             return
@@ -142,41 +145,46 @@ class Workspaces:
         except OSError as error:
             logger.warning("could not delete the workspace of an erased session: %s", error)
 
-    def _forget_snapshots(self, session_id: str, workdir: str) -> None:
-        with contextlib.suppress(GitError):
-            if (repository := find(workdir)) is not None:
-                self._snapshots.forget(repository, ref_name(session_id))
-
     async def _erase_worktree(self, session_id: str, worktree: dict[str, Any], workdir: str) -> None:
         try:
             own = msgspec.convert(worktree, Worktree)
-            if await self.is_used(workdir):
+            if await self.is_used(own.path) or await self.is_used(workdir):
                 return
-            if (reason := await asyncio.to_thread(removable, own)) is not None:
+            if (reason := await self._trees.read(removable, own)) is not None:
                 logger.warning("kept the worktree %s of erased session %s: %s", own.path, session_id, reason)
                 return
-            await asyncio.to_thread(remove, own)
-        except (GitError, OSError, msgspec.ValidationError) as error:
+            await self._trees.operate(remove, own)
+        except (GitError, OSError, Refused, msgspec.ValidationError) as error:
             logger.warning("could not remove the worktree of erased session %s: %s", session_id, error)
 
     async def is_used(self, workdir: str) -> bool:
+        """Whether a project is this directory, or a session works in it or below."""
         if self._is_a_project(workdir):
             return True
         for name in _names(workdir):
-            if (await self._store.list_sessions(Query(workdir=name, limit=1))).found:
+            if (await self._store.list_sessions(Query(below=name, limit=1))).found:
                 return True
         return False
 
     async def is_used_by_others(self, session_id: str, workdir: str) -> bool:
-        """Whether another session that has not ended works in the directory."""
+        """Whether another session that has not ended works in the directory or below."""
         for name in _names(workdir):
-            found = (await self._store.list_sessions(Query(workdir=name, status="running", limit=2))).found
+            found = (await self._store.list_sessions(Query(below=name, status="running", limit=2))).found
             if any(one.session_id != session_id for one in found):
                 return True
         return False
 
     def _is_a_project(self, workdir: str) -> bool:
         return any(not _names(workdir).isdisjoint(_names(project.path)) for project in self._projects.all().values())
+
+
+def _create(source: str, folder: str, branch: str) -> Worktree:
+    repository = find(source)
+    base = head(repository).branch if repository is not None else None
+    for what, name in (("branch", base), ("directory", repository.root if repository is not None else None)):
+        if name is not None and name != shown(name):
+            raise GitError(f"The name of its {what} {shown(name)} is not UTF-8, or has control characters. Rename it.")
+    return create(source, folder, branch)
 
 
 def _names(folder: str) -> set[str]:

@@ -6,17 +6,20 @@ and colours, and long files are folded.
 """
 
 import os
+import re
+import shlex
 import shutil
 import sys
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import click
 
 from perdure.surfaces.cli import patches, wording
+from perdure.surfaces.cli.changed_paths import LISTED_NAMES, TOO_MANY, lists_all, only
 from perdure.surfaces.cli.output import print_json, size
 from perdure.surfaces.cli.reach import Failure, Reach, find_session, reaching
-from perdure.surfaces.cli.rows import Row, fold_end, lay_out, quoted, shown_path, visible
+from perdure.surfaces.cli.rows import Row, and_more, fold_end, lay_out, quoted, shown_path, visible
 from perdure.surfaces.cli.terms import as_typed
 from perdure.surfaces.client import Point
 from perdure.surfaces.short_text import safe
@@ -25,23 +28,42 @@ Json = dict[str, Any]
 
 FILE_LINES, SHOWN_LINES = 60, 600
 """How many lines of each file's diff, and of all diffs, are shown in a terminal."""
-LISTED_FILES, LISTED_NOTES = 100, 10
+LISTED_FILES = 100
 ALL = " (--patch shows all)"
 TOO_LONG = "The diff is too long, so files at its end are left out."
 ONE_OF_THEM = f"{TOO_LONG} Give --file PATH to see one of them."
 NO_CONTENT = "There is no snapshot of these changes, so the file's content is not known. (not_found)"
-TOO_MANY = "There are too many changed files to list, so some are missing here."
-MARKS = {"added": "A", "deleted": "D", "modified": "M", "renamed": "R", "copied": "C", "type_changed": "T"}
+REPORTED = "These are the changes that the agent's edit tools reported."
+NOT_REPORTED = "Those of shell commands are not known."
+NO_BINARY = (
+    "The contents of binary files are missing, because there is no snapshot of them. `git apply` can't read the patch."
+)
+OUTSIDE = "changed by you or another program"
+NOT_FINAL = "The turn is still running, so its changes are not final."
+# A line of a file begins with a space, a sign or a backslash.
+_LACKING = re.compile(rb"^Binary files .* differ$", re.MULTILINE)
+MARKS = {"added": "A", "deleted": "D", "modified": "M", "renamed": "R", "type_changed": "T"}
+
+
+class TurnNumber(click.IntRange):
+    """A turn, where a file may be given by mistake."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        try:
+            return super().convert(value, param, ctx)
+        except click.BadParameter:
+            name = shlex.quote(str(value))
+            raise click.UsageError(f"{name} is not a turn number. For a file, use: --file {name}", ctx) from None
 
 
 @click.command()
 @click.argument("session")
-@click.argument("turn", type=click.IntRange(1), required=False)
-@click.option("--stat", "view", flag_value="stat", help="Only list the files.")
+@click.argument("turn", type=TurnNumber(1), required=False)
+@click.option("--stat", is_flag=True, help="Only list the files.")
 @click.option(
-    "--patch", "view", flag_value="patch", help="Only print the whole diff. In a pipe, it is a patch for `git apply`."
+    "--patch", "diff", is_flag=True, help="Only print the whole diff. In a pipe, it is a patch for `git apply`."
 )
-@click.option("--name-only", "view", flag_value="names", help="Only print the files' names, one per line.")
+@click.option("--name-only", "names", is_flag=True, help="Only print the files' names, one per line.")
 @click.option(
     "--content",
     "side",
@@ -55,7 +77,9 @@ def changes_command(
     reach: Reach,
     session: str,
     turn: int | None,
-    view: str | None,
+    stat: bool,
+    diff: bool,
+    names: bool,
     side: Point | None,
     paths: tuple[str, ...],
     ignore_whitespace: bool,
@@ -66,14 +90,14 @@ def changes_command(
     those after the last one. Lists the files and what else to know about them, then prints the diff. Outside a git
     repository, shows what the agent's edit tools reported.
     """
-    if (reach.as_json + (view is not None) + (side is not None)) > 1:
+    if (reach.as_json + stat + diff + names + (side is not None)) > 1:
         raise click.UsageError("Give only one of --json, --stat, --patch, --name-only and --content.")
     with reach.client() as client:
         session_id = find_session(client, session)
         changes = client.file_changes(session_id, turn, ignore_whitespace=ignore_whitespace)
-        too_many = "" if _lists_all(changes) else TOO_MANY
+        too_many = "" if lists_all(changes) else TOO_MANY
         if paths:
-            changes = only(changes, found_paths(paths, changes, changes["files"], "changes"))
+            changes = only(changes, paths)
         if reach.as_json:
             print_json(changes)
             return
@@ -84,79 +108,34 @@ def changes_command(
                 raise Failure(NO_CONTENT)
             _print_content(client.file_content(session_id, _name_on(changes["files"][0], side), turn, side=side))
             return
-        if view == "names":
+        if names:
             for file in changes["files"]:
                 click.echo(shown_path(file["path"]) if sys.stdout.isatty() else quoted(file["path"]))
             if too_many:
                 raise Failure(too_many)
             return
-        if view != "patch":
+        if not diff:
             print_rows(summary(changes))
         missing = too_many if paths else ""
-        if view != "stat" and changes["files"]:
+        if not stat and changes["files"]:
             chosen = [file["path"] for file in changes["files"]] if paths else []
-            patch = client.patch(session_id, turn, paths=chosen, ignore_whitespace=ignore_whitespace)
-            _print_patch(patch.content, only=view == "patch", numbered=not ignore_whitespace)
+            for_programs = diff and not sys.stdout.isatty()
+            how: Json = {"ignore_whitespace": ignore_whitespace, "binary": for_programs}
+            patch = client.patch(session_id, turn, paths=chosen, **how)
+            _print_patch(patch.content, alone=diff, numbered=not ignore_whitespace)
             missing = ONE_OF_THEM if patch.truncated else missing
-        if missing and view == "patch":
+            if for_programs and not missing and _LACKING.search(patch.content):
+                missing = NO_BINARY
+        if missing and diff:
             # An incomplete patch must not look complete to a script.
             raise Failure(missing)
         if missing:
             click.echo(missing, err=True)
 
 
-def found_paths(given: Sequence[str], changes: Json, known: Sequence[Json], there: str) -> list[str]:
-    """The changed files that are meant: by their path in the repository, a folder, or a path on this machine. `there`
-    says which files these are, for the error."""
-    root = changes["directory"]
-    paths = [file["path"] for file in known]
-    found: dict[str, None] = {}
-    for one in given:
-        alike = _meant(one, root, set().union(*(names_of(file) for file in known)))
-        matching = [
-            file["path"] for file in known if any(_is_at(name, alike) or quoted(name) == one for name in names_of(file))
-        ]
-        if not matching:
-            some = ", ".join(map(shown_path, paths[:LISTED_NOTES])) + (" ..." if len(paths) > LISTED_NOTES else "")
-            what = f"{one!r} is not among the {there}. They are: {some}." if paths else f"There are no {there}."
-            raise Failure(f"{what}{'' if _lists_all(changes) else f' {TOO_MANY}'} (not_found)")
-        found |= dict.fromkeys(matching)
-    return list(found)
-
-
-def only(changes: Json, paths: Sequence[str]) -> Json:
-    """The changes to these files."""
-    files = [file for file in changes["files"] if file["path"] in paths]
-    counts = {name: sum(file[name] or 0 for file in files) for name in ("added", "removed")}
-    return {**changes, **counts, "files": files, "file_count": len(files)}
-
-
-def _lists_all(changes: Json) -> bool:
-    return (changes["file_count"] or 0) <= len(changes["files"])
-
-
-def names_of(file: Json) -> set[str]:
-    """A file's name, and its earlier name if it was renamed."""
-    return {file["path"], file.get("old_path") or file["path"]}
-
-
 def _name_on(file: Json, side: Point) -> str:
     """Before a change that renamed it, a file has its earlier name."""
     return str((side == "before" and file["old_path"]) or file["path"])
-
-
-def _meant(given: str, root: str, known: Collection[str]) -> str:
-    """The path in the repository. If there is none as given, it is a path on this machine."""
-    plain = given.removeprefix("./").rstrip("/") or "."
-    if os.path.isabs(given) or not any(_is_at(name, plain) for name in known):
-        there = os.path.realpath(os.path.dirname(os.path.abspath(given)))
-        inside = os.path.relpath(os.path.join(there, os.path.basename(os.path.abspath(given))), root)
-        return plain if inside.startswith("..") else inside
-    return plain
-
-
-def _is_at(name: str, path: str) -> bool:
-    return path == "." or name == path or name.startswith(path + "/")
 
 
 # Rows -------------------------------------------------------------------------------------------------------------
@@ -172,40 +151,55 @@ def summary(changes: Json) -> list[Row]:
         Row(f"{_name(file):<{width}}  {_figures(file)}".rstrip(), gutter=f"  {MARKS[file['status']]}  ")
         for file in shown
     ]
-    if (more := changes["file_count"] or len(files)) > len(shown):
-        rows.append(Row(f"... and {max(more, len(files)) - len(shown)} more", "dim", "  "))
+    every = f" (`perdure changes {_which(changes)} --name-only` lists them)"
+    rows += and_more(max(changes["file_count"] or 0, len(files)) - len(shown), every)
     return rows + [Row(visible(note), "dim", words=True) for note in notes(changes)]
+
+
+def _which(changes: Json) -> str:
+    """The arguments of the command that shows these changes."""
+    return str(changes["session_id"]) + ("" if changes["turn"] is None else f" {changes['turn']}")
 
 
 def headline(changes: Json) -> str:
     who = "The session" if changes["turn"] is None else f"Turn {changes['turn']}"
     repository = changes.get("repository") or {}
     where = f" on branch {repository['branch']}" if repository.get("branch") else ""
+    if repository.get("detached") and repository["head"]:
+        where = f" at detached {repository['head'][:10]}"
     if changes["state"] == "unavailable" and not changes["files"]:
         return f"The changes of {who[0].lower()}{who[1:]} are not known. {changes['reason'] or ''}".rstrip()
     verb = "has changed" if changes["state"] == "running" else "changed"
-    if not changes["files"]:
-        return f"{who} {verb} no files{where}."
-    count = max(changes["file_count"] or 0, len(changes["files"]))
+    others = [file for file in changes["files"] if file.get("only_outside")]
+    count = max(changes["file_count"] or 0, len(changes["files"])) - len(others)
     so_far = " so far" if changes["state"] == "running" else ""
-    return f"{who} {verb} {wording.files(count)}{so_far}{where}: +{changes['added'] or 0} -{changes['removed'] or 0}"
+    if not count:
+        return f"{who} {verb} no files{so_far}{where}."
+    added, removed = ((changes[name] or 0) - sum(file[name] or 0 for file in others) for name in ("added", "removed"))
+    return f"{who} {verb} {wording.files(count)}{so_far}{where}: +{added} -{removed}"
 
 
 def notes(changes: Json) -> Iterator[str]:
     """Whatever the list of files doesn't show."""
+    if changes["state"] == "running":
+        yield NOT_FINAL
     is_known = changes["state"] != "unavailable" or changes["files"]
     if changes["reason"] and is_known:
         yield changes["reason"]
+    if REPORTED in (changes["reason"] or ""):
+        yield NOT_REPORTED
     elif changes["source"] == "edits":
-        yield "These are the changes that the agent's edit tools reported. Those of shell commands are not known."
+        yield f"{REPORTED} {NOT_REPORTED}"
     changed = [one for one in changes["left_alone"] if one.get("changed")]
     if lost := [f"{shown_path(one['path'])} ({one['reason'].rstrip('.')})" for one in changed]:
         yield _listed("Changed, but not recorded:", lost)
     if left := len(changes["left_alone"]) - len(lost):
-        yield f"Not part of the snapshots: {wording.files(left)}, such as large ones. --json lists them."
-    if changes["outside"]:
-        paths = [shown_path(one["path"]) for one in changes["outside"]]
-        yield _listed("Changed by somebody else between turns:", paths)
+        names = f"`perdure changes {_which(changes)} --json` lists {'it' if left == 1 else 'them'}."
+        yield f"Not part of the snapshots: {wording.files(left)}, such as large ones. {names}"
+    marked = {file["path"] for file in changes["files"] if file["outside"]}
+    if more := [shown_path(one["path"]) for one in changes["outside"] if one["path"] not in marked]:
+        when = "" if changes["turn"] is None else " before this turn"
+        yield _listed(f"{OUTSIDE.capitalize()}{when}:", more)
     for other in changes["shared_with"]:
         title = f' "{wording.short(other["title"])}"' if other.get("title") else ""
         yield f"Session {other['session_id']}{title} worked in the same directory, so its changes may be among these."
@@ -217,7 +211,7 @@ def notes(changes: Json) -> Iterator[str]:
         yield f"The repository is in the middle of a {changes['repository']['in_progress']}."
     if changes.get("worktree"):
         yield worktree_words(changes["worktree"], changes["session_id"])
-    if not _lists_all(changes):
+    if not lists_all(changes):
         yield "There are too many changed files to list; the counts include all of them."
 
 
@@ -249,13 +243,14 @@ def _figures(file: Json) -> str:
     if file.get("old_mode") and file.get("new_mode") and file["old_mode"] != file["new_mode"]:
         figures.append(f"mode {file['old_mode']} -> {file['new_mode']}")
     figures += ["committed"] if file.get("committed") else []
-    figures += ["also changed by somebody else"] if file.get("outside") else []
+    if file["outside"]:
+        figures.append(OUTSIDE if file.get("only_outside") else f"also {OUTSIDE}")
     return "  ".join(figures)
 
 
 def _listed(start: str, names: Sequence[str]) -> str:
-    more = f" and {len(names) - LISTED_NOTES} more" if len(names) > LISTED_NOTES else ""
-    return f"{start} {', '.join(names[:LISTED_NOTES])}{more}."
+    more = f" and {len(names) - LISTED_NAMES} more" if len(names) > LISTED_NAMES else ""
+    return f"{start} {', '.join(names[:LISTED_NAMES])}{more}."
 
 
 # Output -----------------------------------------------------------------------------------------------------------
@@ -263,10 +258,35 @@ def _listed(start: str, names: Sequence[str]) -> str:
 
 def print_rows(found: Sequence[Row]) -> None:
     """Print rows to stdout: wrapped and coloured in a terminal, plain in a pipe."""
+    print_lines(_laid_out([row._replace(text=as_typed(row.text)) for row in found]))
+
+
+def print_lines(lines: Sequence[str]) -> None:
+    for line in lines:
+        click.echo(line, color=_colours())
+
+
+def diff_lines(
+    file: patches.FilePatch,
+    *,
+    numbered: bool = True,
+    chosen: Sequence[int] = (),
+    most: int | None = None,
+    hint: str = "",
+) -> list[str]:
+    """The diff of a file, or of the hunks with these numbers. With `most`, it is folded."""
+    rows = patches.rows(file, numbered=numbered, chosen=chosen, most=most)
+    lines = _laid_out(rows)
+    return lines if most is None else fold_end(lines, most, hint, left=file.row_count(chosen) - len(rows))
+
+
+def _laid_out(rows: Sequence[Row]) -> list[str]:
     columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-    colour = columns is not None and not os.environ.get("NO_COLOR")
-    for line in lay_out([row._replace(text=as_typed(row.text)) for row in found], columns, colour=colour):
-        click.echo(line, color=colour)
+    return lay_out(rows, columns, colour=_colours())
+
+
+def _colours() -> bool:
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
 
 
 def _print_content(content: bytes) -> None:
@@ -277,18 +297,16 @@ def _print_content(content: bytes) -> None:
     sys.stdout.buffer.flush()
 
 
-def _print_patch(patch: bytes, *, only: bool, numbered: bool) -> None:
-    """With `only`, in full; in a pipe, unchanged."""
+def _print_patch(patch: bytes, *, alone: bool, numbered: bool) -> None:
+    """If it is printed alone, in full; in a pipe, unchanged."""
     if not sys.stdout.isatty():
-        if not only:
+        if not alone:
             click.echo("")
         sys.stdout.flush()
         sys.stdout.buffer.write(patch)
         sys.stdout.buffer.flush()
         return
-    colour = not os.environ.get("NO_COLOR")
     lines: list[str] = []
     for file in patches.parsed(patch):
-        shown = lay_out(patches.rows(file, numbered=numbered), shutil.get_terminal_size().columns, colour=colour)
-        lines += ["", *(shown if only else fold_end(shown, FILE_LINES, ALL))]
-    click.echo("\n".join(lines if only else fold_end(lines, SHOWN_LINES, ALL)), color=colour)
+        lines += ["", *diff_lines(file, numbered=numbered, most=None if alone else FILE_LINES, hint=ALL)]
+    click.echo("\n".join(lines if alone else fold_end(lines, SHOWN_LINES, ALL)), color=_colours())

@@ -37,7 +37,7 @@ OWN = (
     ChatCommand("fork", "[N]", "continue in a new session with the turns up to N, or all"),
     ChatCommand("changes", "[N]", "show which files turn N, or the whole session, changed"),
     ChatCommand("restore", "N", "restore the files to before turn N"),
-    ChatCommand("undo", "", "undo the last /restore"),
+    ChatCommand("undo", "", "undo the last restore or discard"),
     ChatCommand("commit", "MESSAGE", "commit the session's changes"),
     ChatCommand("fresh", "", "restart the agent's context with the next message"),
     ChatCommand("plan", "", "show what context the next turn would get, and why"),

@@ -4,12 +4,14 @@ Above: conversation.py, which calls them in a thread. Below: the client, and the
 events report what an operation has done, so the outcome adds only what they don't report.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from perdure.surfaces.cli import patches
 from perdure.surfaces.cli.changes import TOO_LONG, summary
 from perdure.surfaces.cli.chat_history import Outcome, turn_number
-from perdure.surfaces.cli.file_operations import in_the_way, last_undoable
+from perdure.surfaces.cli.file_operations import in_the_way, last_undoable, skipped_rows
 from perdure.surfaces.cli.prompts import NotUnderstood
 from perdure.surfaces.cli.rows import Row
 from perdure.surfaces.client import Client, Outside, Problem
@@ -18,7 +20,7 @@ Json = dict[str, Any]
 
 RESTORE = "/restore N"
 CHOICES: dict[str, Outside] = {"keep": "keep", "overwrite": "overwrite"}
-TO_CHOOSE = "\nAdd `keep` to leave them as they are, or `overwrite`: /restore {} keep"
+TO_CHOOSE = "\nAdd `keep` to leave them as they are, or `overwrite`: {} keep"
 
 
 def changes(client: Client, session_id: str, line: str) -> Outcome:
@@ -38,25 +40,41 @@ def changes(client: Client, session_id: str, line: str) -> Outcome:
 def restore(client: Client, session_id: str, line: str) -> Outcome:
     number, _, choice = line.partition(" ")
     turn = turn_number(number, f"{RESTORE} restores the files to before turn N")
-    if choice and choice not in CHOICES:
-        raise NotUnderstood(f"{choice!r} must be `keep` or `overwrite`: {RESTORE} keep.")
-    try:
-        done = client.restore(session_id, turn, outside=CHOICES.get(choice))
-    except Problem as problem:
-        if found := in_the_way(problem):
-            hint = TO_CHOOSE.format(turn) if problem.facts.get("choice") else ""
-            raise NotUnderstood(found + hint) from problem
-        raise
-    return Outcome("/undo undoes it." if done["undoable"] else "")
+    outside = _choice(choice, f"{RESTORE} keep")
+    with _explained(f"/restore {turn}"):
+        done = client.restore(session_id, turn, outside=outside)
+    return Outcome("/undo undoes it." if done["undoable"] else "", rows=tuple(skipped_rows(done["skipped"])))
 
 
-def undo(client: Client, session_id: str) -> Outcome:
-    client.undo(session_id, last_undoable(client.file_changes(session_id)["operations"]))
-    return Outcome()
+def undo(client: Client, session_id: str, choice: str) -> Outcome:
+    outside = _choice(choice, "/undo keep")
+    with _explained("/undo"):
+        last = last_undoable(client.file_changes(session_id)["operations"], session_id)
+        done = client.undo(session_id, last, outside=outside)
+    return Outcome(rows=tuple(skipped_rows(done["skipped"])))
 
 
 def commit(client: Client, session_id: str, message: str) -> Outcome:
     if not message:
         raise NotUnderstood("Give a commit message: /commit MESSAGE.")
-    client.commit(session_id, message)
-    return Outcome()
+    with _explained("/commit MESSAGE"):
+        done = client.commit(session_id, message)
+    return Outcome(rows=tuple(skipped_rows(done["skipped"])))
+
+
+def _choice(given: str, usage: str) -> Outside | None:
+    if given and given not in CHOICES:
+        raise NotUnderstood(f"{given!r} must be `keep` or `overwrite`: {usage}.")
+    return CHOICES.get(given)
+
+
+@contextmanager
+def _explained(command: str) -> Iterator[None]:
+    """Name the files in a refusal, and how to choose."""
+    try:
+        yield
+    except Problem as problem:
+        if found := in_the_way(problem):
+            hint = TO_CHOOSE.format(command) if problem.facts.get("choice") else ""
+            raise NotUnderstood(found + hint) from problem
+        raise

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from perdure.surfaces.cli import wording
-from perdure.surfaces.cli.changes import found_paths
+from perdure.surfaces.cli.changed_paths import found_paths
 from perdure.surfaces.cli.messages import SEND_PATIENCE_S, confirm, follow_turn, given_text, queued
 from perdure.surfaces.cli.output import print_json, print_table
 from perdure.surfaces.cli.reach import Reach, find_session, reaching
@@ -67,6 +67,8 @@ def review_command(
     written = [*(_read(one, "new") for one in comments), *(_read(one, "old") for one in old_comments)]
     if text and not written:
         raise click.UsageError("Give a comment with -c. To send only a text, use `perdure send`.")
+    if turn is not None and not written:
+        raise click.UsageError("--turn needs a comment: -c or --old.")
     with reach.client() as client:
         session_id = find_session(client, session)
         changes = client.file_changes(session_id, turn)
@@ -75,7 +77,7 @@ def review_command(
             return None
         where = "changes" if turn is None else f"changes of turn {turn}"
         for comment in written:
-            [comment["path"], *_] = found_paths([comment["path"]], changes, changes["files"], where)
+            [comment["path"], *_] = found_paths([comment["path"]], changes, changes, where)
             comment |= {"turn": turn} if turn is not None else {}
         client.patience_s = SEND_PATIENCE_S if wait else 0.0
         how: Json = {"agent": agent, "when_busy": when_busy or "reject", "message_id": message_id}
@@ -114,10 +116,11 @@ def _list(comments: list[Json], as_json: bool) -> None:
         for one in comments
     ]
     empty = "There are no comments yet. Send one with `perdure review SESSION -c PATH:LINE TEXT`."
-    print_table(["place", "turn", "state", "comment"], rows, empty, wrap_last=True)
+    print_table(["place", "sent in turn", "state", "comment"], rows, empty, wrap_last=True)
 
 
 def _place(comment: Json) -> str:
     first, last = comment["line"], comment["end_line"] or comment["line"]
     removed = " (removed)" if comment["side"] == "old" else ""
-    return f"{shown_path(comment['path'])}:{first}" + (f"-{last}" if last > first else "") + removed
+    turn = "" if comment["turn"] is None else f" of turn {comment['turn']}"
+    return f"{shown_path(comment['path'])}:{first}" + (f"-{last}" if last > first else "") + turn + removed

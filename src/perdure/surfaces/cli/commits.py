@@ -4,26 +4,38 @@ Above: people and scripts. Below: the client, and the words for operations in fi
 without hooks and signatures, and touches no file, index entry or branch but those that belong to the change.
 """
 
+import shlex
 import sys
+import tempfile
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import click
 
 from perdure.surfaces.cli import wording
-from perdure.surfaces.cli.changes import LISTED_FILES, LISTED_NOTES, MARKS, found_paths, print_rows
-from perdure.surfaces.cli.file_operations import NOTHING_DONE, explained, show_operation
+from perdure.surfaces.cli.changed_paths import found_paths, lists_all
+from perdure.surfaces.cli.changes import LISTED_FILES, MARKS, print_rows
+from perdure.surfaces.cli.file_operations import NOTHING_DONE, asks_first, explained, path_rows, show_operation
 from perdure.surfaces.cli.messages import given_text
 from perdure.surfaces.cli.output import print_json
 from perdure.surfaces.cli.reach import Failure, Reach, find_session, reaching
-from perdure.surfaces.cli.rows import Row, shown_path, visible
-from perdure.surfaces.client import Problem, Strategy
+from perdure.surfaces.cli.rows import Row, and_more, shown_path, visible
+from perdure.surfaces.cli.terms import BUSY, RUNNING, to_copy
+from perdure.surfaces.client import Problem, Strategy, Unreachable
+from perdure.surfaces.short_text import safe
 
 Json = dict[str, Any]
 
+LISTED_COMMITS = 10
+NO_WORKTREE = (
+    "This session works in the directory itself, so there is nothing to merge. To start one with its own worktree: "
+    "`perdure send --new --workspace worktree TEXT`. (conflict)"
+)
 NOT_COMMITTED = "Not committed, so not merged. Add --commit-message MESSAGE to commit and merge:"
 ONLY_UNCOMMITTED = "It is not committed."
 """The server's reason for each file if a merge is refused because nothing is committed."""
+KEPT_PREFIX = "perdure-commit-"
+EDITING = "Write the commit message above. Lines that start with # are left out."
 
 
 @click.command()
@@ -37,19 +49,27 @@ def commit_command(reach: Reach, session: str, paths: tuple[str, ...], message: 
     SESSION is an id, a unique prefix of one, or `last`. Without PATH, commits all files that the session changed and
     that are not committed yet. Other changes and your index stay as they are. Hooks don't run.
     """
-    text = _written() if message is None else given_text(message)
-    if not text.strip():
+    text = None if message is None else given_text(message)
+    if text is None and not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise click.UsageError("Give a commit message: -m MESSAGE, or `-m -` to read stdin.")
+    if text is not None and not text.strip():
         raise click.UsageError("Give a commit message: -m MESSAGE.")
     with reach.client() as client:
         session_id = find_session(client, session)
         wanted = None
+        changes = client.file_changes(session_id) if paths or text is None else {}
         if paths:
-            changes = client.file_changes(session_id)
-            found = found_paths(paths, changes, changes["files"], "changes of the session")
+            found = found_paths(paths, changes, changes, "changes of the session")
             renamed = {file["path"]: file["old_path"] for file in changes["files"] if file["old_path"]}
             wanted = [name for path in found for name in (renamed.get(path), path) if name is not None]
-        with explained():
-            done = client.commit(session_id, text, wanted)
+        written = text or _written(changes, wanted)
+        try:
+            with explained():
+                done = client.commit(session_id, written, wanted)
+        except (Problem, Unreachable, Failure, KeyboardInterrupt):
+            if text is None:
+                click.echo(_kept(written, session_id, paths), err=True)
+            raise
     show_operation(done, session_id, as_json=reach.as_json)
 
 
@@ -57,7 +77,7 @@ def commit_command(reach: Reach, session: str, paths: tuple[str, ...], message: 
 @click.argument("session")
 @click.option("--rebase", "strategy", flag_value="rebase", help="Rebase the branch instead of creating a merge commit.")
 @click.option("--preview", is_flag=True, help="Only show what would be merged, and any conflicts.")
-@click.option("-m", "--message", help="Message of the merge commit.")
+@click.option("-m", "--message", help="Message of the merge commit. Not used if the branch can be fast-forwarded.")
 @click.option("--commit-message", metavar="TEXT", help="Commit uncommitted files first, with this message.")
 @click.option("-y", "--yes", is_flag=True, help="Don't ask for confirmation in a terminal.")
 @reaching
@@ -78,15 +98,22 @@ def merge_command(
     confirmation.
     """
     how: Strategy = "rebase" if strategy else "merge"
-    asks = not (yes or reach.as_json) and sys.stdin.isatty() and sys.stdout.isatty()
+    if message is not None and strategy:
+        raise click.UsageError("--rebase creates no merge commit, so leave out --message.")
+    for option, text in (("--message", message), ("--commit-message", commit_message)):
+        if text is not None and not text.strip():
+            raise click.UsageError(f"{option} must not be empty.")
+    asks = asks_first(reach, yes=yes)
     with reach.client() as client:
         session_id = find_session(client, session)
+        if client.session(session_id, limit=1)["worktree"] is None:
+            raise Failure(NO_WORKTREE)
         if preview or asks:
-            found = client.merge(session_id, strategy=how, preview=True)
+            found = client.merge(session_id, strategy=how, commit_message=commit_message, preview=True)
             if preview and reach.as_json:
                 print_json(found)
                 return
-            print_rows(list(_preview_rows(found, committing=commit_message is not None)))
+            print_rows(list(_preview_rows(found, commit_message)))
             if preview:
                 return
             if found["blocked"] or found["conflicts"]:
@@ -106,37 +133,59 @@ def _commit_first(problem: Problem) -> str:
     return "\nAdd --commit-message MESSAGE." if reasons == {ONLY_UNCOMMITTED} else ""
 
 
-def _written() -> str:
-    """A message from the user's editor."""
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise click.UsageError("Give a commit message: -m MESSAGE, or `-m -` to read stdin.")
-    return (click.edit("", extension=".md") or "").strip()
+def _kept(message: str, session_id: str, paths: Sequence[str]) -> str:
+    """Save the message of a commit that was refused. Returns how to use it."""
+    try:
+        with tempfile.NamedTemporaryFile(
+            "w", encoding="utf-8", prefix=KEPT_PREFIX, suffix=".txt", delete=False
+        ) as file:
+            file.write(message + "\n")
+    except OSError:
+        return f"Your commit message was:\n\n{safe(message)}\n"
+    command = to_copy(" ".join(["commit", session_id, *map(shlex.quote, paths), "-m - <", shlex.quote(file.name)]))
+    return f"Your commit message is in {file.name}. To commit with it:\n  {command}"
 
 
-def _preview_rows(preview: Json, *, committing: bool) -> Iterator[Row]:
+def _written(changes: Json, wanted: Sequence[str] | None) -> str:
+    """A message from the user's editor, which opens only if there is something to commit."""
+    if changes["state"] == "running":
+        raise Failure(f"{RUNNING} {BUSY} (turn_active)")
+    # A file that is given may have changed since the session's last turn.
+    files = [one for one in changes["files"] if (_is_waiting(one) if wanted is None else one["path"] in wanted)]
+    if not files and lists_all(changes):
+        raise Failure("This session has no uncommitted changes. (conflict)")
+    branch = (changes["repository"] or {}).get("branch")
+    listed = [f"  {MARKS[file['status']]}  {shown_path(file['path'])}" for file in files[:LISTED_FILES]]
+    listed += [f"  {row.text}" for row in and_more(len(files) - LISTED_FILES)]
+    about = [EDITING, "", f"Files to commit{f' to {branch}' if branch else ''}:", *listed]
+    given = click.edit("\n" + "".join(f"# {line}".rstrip() + "\n" for line in about), extension=".txt") or ""
+    text = "\n".join(line for line in given.splitlines() if not line.startswith("#")).strip()
+    if not text:
+        raise Failure("Nothing was committed: the message is empty.")
+    return text
+
+
+def _is_waiting(file: Json) -> bool:
+    return not file["committed"] and not file.get("only_outside")
+
+
+def _preview_rows(preview: Json, commit_message: str | None) -> Iterator[Row]:
     branch, base = preview["branch"], preview["base"] or "where it started"
     ahead = wording.counted(preview["ahead"], "commit")
     behind = f", {preview['behind']} behind" if preview["behind"] else ""
     yield Row(f"{branch} is {ahead} ahead of {base}{behind}.", "command", words=True)
-    for one in preview["commits"][:LISTED_NOTES]:
+    for one in preview["commits"][:LISTED_COMMITS]:
         yield Row(visible(f"{one['commit'][:10]}  {wording.short(one['subject'])}"), gutter="  ")
-    if (more := len(preview["commits"]) - LISTED_NOTES) > 0:
-        yield Row(f"... and {wording.counted(more, 'more commit')}", gutter="  ")
+    yield from and_more(len(preview["commits"]) - LISTED_COMMITS, " commits")
     for file in preview["files"][:LISTED_FILES]:
         yield Row(shown_path(file["path"]), gutter=f"  {MARKS.get(file['status'], 'M')}  ")
-    if (more := len(preview["files"]) - LISTED_FILES) > 0:
-        yield Row(f"... and {more} more", gutter="  ")
+    yield from and_more(len(preview["files"]) - LISTED_FILES)
     if preview["uncommitted"]:
-        yield Row("Committed first:" if committing else NOT_COMMITTED, words=True)
-        yield from _paths(preview["uncommitted"])
+        first = None if commit_message is None else f'Committed first, as "{wording.short(commit_message)}":'
+        yield Row(visible(first or NOT_COMMITTED), words=True)
+        yield from path_rows([{"path": path} for path in preview["uncommitted"]])
     if preview["conflicts"]:
         yield Row("Both branches changed the same lines of:", "failed")
-        yield from _paths(preview["conflicts"])
+        yield from path_rows([{"path": path} for path in preview["conflicts"]])
     if preview["blocked"]:
         yield Row(visible(preview["blocked"]), "failed", words=True)
-
-
-def _paths(paths: Sequence[str]) -> Iterator[Row]:
-    yield from (Row(shown_path(path), gutter="  ") for path in paths[:LISTED_FILES])
-    if (more := len(paths) - LISTED_FILES) > 0:
-        yield Row(f"... and {more} more", gutter="  ")

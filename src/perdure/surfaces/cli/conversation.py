@@ -370,8 +370,8 @@ class Conversation:
     async def _do_restore(self, line: str) -> None:
         await self._change(lambda session_id: chat_files.restore(self._client, session_id, line))
 
-    async def _do_undo(self, _: str) -> None:
-        await self._change(lambda session_id: chat_files.undo(self._client, session_id))
+    async def _do_undo(self, choice: str) -> None:
+        await self._change(lambda session_id: chat_files.undo(self._client, session_id, choice))
 
     async def _do_commit(self, message: str) -> None:
         await self._change(lambda session_id: chat_files.commit(self._client, session_id, message))

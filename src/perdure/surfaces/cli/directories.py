@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from perdure.surfaces.cli import wording
 from perdure.surfaces.cli.output import age, print_json, print_table
 from perdure.surfaces.cli.reach import Reach, reaching
 from perdure.surfaces.cli.rows import shown_path
@@ -23,7 +24,11 @@ BRANCH_CHARS = 60
 @click.command()
 @click.argument("prefix", required=False)
 @click.option(
-    "--limit", type=click.IntRange(1, MOST), default=MOST, show_default=True, help="Maximum number of directories."
+    "--limit",
+    type=click.IntRange(1, MOST),
+    default=MOST,
+    show_default=True,
+    help="With PREFIX: maximum number of directories.",
 )
 @reaching
 def directories_command(reach: Reach, prefix: str | None, limit: int) -> None:
@@ -36,7 +41,7 @@ def directories_command(reach: Reach, prefix: str | None, limit: int) -> None:
         if prefix is not None:
             found = client.directories(_absolute(prefix), limit=limit, recent=False)
         else:
-            found = client.directories(limit=1)
+            found = client.directories(limit=limit)
     if reach.as_json:
         print_json(found)
     elif prefix is None:
@@ -49,6 +54,9 @@ def directories_command(reach: Reach, prefix: str | None, limit: int) -> None:
 
 def _absolute(prefix: str) -> str:
     """A relative prefix is on this machine. An empty one is not the home directory, but the current one."""
+    if os.path.basename(prefix) in (".", ".."):
+        # A directory, not names that start with a dot.
+        prefix += "/"
     if os.path.isabs(prefix) or prefix == "~" or prefix.startswith("~/"):
         return prefix
     return os.path.join(os.getcwd(), prefix)
@@ -65,7 +73,7 @@ def _places(found: Json) -> list[Json]:
 def _row(entry: Json) -> list[str]:
     return [
         shown_path(entry["path"]),
-        one_line(entry["branch"] or "", BRANCH_CHARS),
+        _branch(entry),
         changes_in_words(entry["dirty"]),
         entry.get("name", ""),
         str(entry["sessions"]) if entry.get("sessions") is not None else "",
@@ -86,7 +94,14 @@ def changes_in_words(dirty: int | None) -> str:
     """The number of uncommitted changes; empty if it is not known."""
     if dirty is None:
         return ""
-    return "none" if dirty == 0 else f"{dirty} file{'' if dirty == 1 else 's'}"
+    return "none" if dirty == 0 else wording.files(dirty)
+
+
+def _branch(state: Json) -> str:
+    if state["branch"]:
+        return one_line(state["branch"], BRANCH_CHARS)
+    # An older node does not say.
+    return f"detached at {state['head'][:10]}" if state.get("head") else ""
 
 
 def repository_in_words(client: Client, path: str) -> str:
@@ -98,8 +113,7 @@ def repository_in_words(client: Client, path: str) -> str:
         return ""
     if not state or state["root"] is None:
         return ""
-    branch = f"on {one_line(state['branch'], BRANCH_CHARS)}" if state["branch"] else f"detached at {state['head'][:8]}"
-    dirty = state["dirty"]
-    words = [f"{dirty} changed file{'' if dirty == 1 else 's'}"] if dirty else []
+    branch = f"on {_branch(state)}" if state["branch"] else _branch(state)
+    words = [wording.counted(state["dirty"], "changed file")] if state["dirty"] else []
     words += [f"in the middle of a {state['in_progress']}"] if state["in_progress"] else []
     return ", ".join([branch, *words])

@@ -17,6 +17,7 @@ from perdure.surfaces.cli.file_operations import check_outside, explained, files
 from perdure.surfaces.cli.messages import SEND_PATIENCE_S, follow_turn, given_text, when_full_option
 from perdure.surfaces.cli.output import print_json, print_paragraph
 from perdure.surfaces.cli.reach import Failure, Reach, find_session, reaching
+from perdure.surfaces.cli.terms import to_copy
 from perdure.surfaces.client import Client, Files, Outside, WhenFull
 
 Json = dict[str, Any]
@@ -87,7 +88,7 @@ def edit_command(reach: Reach, session: str, words: tuple[str, ...], files: File
     answer = f"The answer stays. `perdure retry {session_id} {turn['turn']}` replaces it and all later turns."
     if waits_to_begin(turn):
         answer = "The turn has not started yet."
-    print_paragraph(f"Changed the message of turn {turn['turn']}. {answer}{_restored(files, turn['turn'])}")
+    print_paragraph(f"Changed the message of turn {turn['turn']}. {answer}{_restored(files, turn['turn'], session_id)}")
 
 
 def _edited(client: Client, session_id: str, turn: int) -> str:
@@ -125,11 +126,12 @@ def rewind_command(reach: Reach, session: str, turn: int, files: Files, outside:
     dropped = dropped_from(before, turn)
     they = "It stays" if len(dropped) == 1 else "They stay"
     words = f"{wording.dropped(dropped)} {they} in the log: `perdure show {session_id} --rewound`."
-    print_paragraph(words + _restored(files, turn))
+    print_paragraph(words + _restored(files, turn, session_id))
 
 
-def _restored(files: Files, turn: int) -> str:
-    return f" The files are as before turn {turn}." if files == "restore" else ""
+def _restored(files: Files, turn: int, session_id: str) -> str:
+    undo = f"To change them back:\n  {to_copy(f'undo {session_id}')}"
+    return f" The files are as before turn {turn}. {undo}" if files == "restore" else ""
 
 
 @click.command()
@@ -179,7 +181,8 @@ def retry_command(
             sent = client.retry(session_id, first, files=files, outside=outside, **how)
         if not reach.as_json:
             change = {"turn": first, "change": "retry"}
-            click.echo(f"perdure: {wording.history_changed(change, dropped_from(before, first))}", err=True)
+            said = wording.history_changed(change, dropped_from(before, first)) + _restored(files, first, session_id)
+            click.echo(f"perdure: {said}", err=True)
         return follow_turn(client, sent, as_json=reach.as_json)
 
 

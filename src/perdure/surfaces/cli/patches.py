@@ -5,15 +5,13 @@ line that looks like a header is not taken for one. Programs and pipes get the p
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
 from perdure.surfaces.cli.diffs import GAP, NO_NEWLINE, DiffLine, rows_of
-from perdure.surfaces.cli.rows import Row, quoted, visible
+from perdure.surfaces.cli.rows import Row, quoted, unquoted, visible
 
 _HUNK = re.compile(r"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@(.*)")
-_ESCAPE = re.compile(rb'\\([0-7]{3}|[abtnvfr"\\])')
-_ESCAPED = dict(zip(b'abtnvfr"\\', b'\a\b\t\n\v\f\r"\\', strict=True))
 # Headers that say more than the file's name, and how they are shown.
 _NOTES = {
     "new file mode 120000": "new symbolic link",
@@ -22,7 +20,6 @@ _NOTES = {
     "deleted file mode": "deleted",
     "old mode 100644": "now executable",
     "old mode 100755": "no longer executable",
-    "copy from": "copied from",
     "rename from": "renamed from",
     "Binary files": "binary",
 }
@@ -45,6 +42,10 @@ class FilePatch(NamedTuple):
         marks = [line.mark for hunk in self.hunks for line in hunk.lines]
         return f"+{marks.count('+')} -{marks.count('-')}" if self.hunks else ""
 
+    def row_count(self, chosen: Collection[int] = ()) -> int:
+        shown = [hunk for number, hunk in enumerate(self.hunks, 1) if not chosen or number in chosen]
+        return 1 + sum(len(hunk.lines) for hunk in shown) + (len(shown) if len(self.hunks) > 1 else 0)
+
 
 def parsed(patch: bytes) -> list[FilePatch]:
     """The files in a patch, in order."""
@@ -63,18 +64,25 @@ def parsed(patch: bytes) -> list[FilePatch]:
     return files
 
 
-def rows(file: FilePatch, *, numbered: bool = True) -> list[Row]:
-    """A heading with the file's name, then its hunks. With several hunks, each has its number, unless the patch is not
-    the one whose hunks `perdure discard` counts."""
-    heading = "  ".join(part for part in (file.path, file.counts, *file.notes) if part)
+def rows(file: FilePatch, *, numbered: bool = True, chosen: Collection[int] = (), most: int | None = None) -> list[Row]:
+    """A heading with the file's name, then its hunks, or only those with the `chosen` numbers from 1, up to about
+    `most` rows. With several hunks, each has its number, unless the patch is not the one whose hunks `perdure discard`
+    counts."""
+    counts = "" if chosen else file.counts
+    heading = "  ".join(part for part in (file.path, counts, *file.notes) if part)
     found = [Row(visible(heading).replace("\n", " "), "heading")]
     numbers = [line.number for hunk in file.hunks for line in hunk.lines if line.number is not None]
     width = len(str(max(numbers, default=0)))
     for number, hunk in enumerate(file.hunks, 1):
+        if chosen and number not in chosen:
+            continue
+        if most is not None and len(found) >= most:
+            break
         if len(file.hunks) > 1:
             name = f"hunk {number}" if numbered else GAP
             found.append(Row(name + (f"  {visible(hunk.about)}" if hunk.about else ""), "dim", "  "))
-        found += rows_of(hunk.lines, width)
+        # Laying out all lines of a long file takes seconds.
+        found += rows_of(hunk.lines if most is None else hunk.lines[: most - len(found)], width)
     return found
 
 
@@ -106,17 +114,7 @@ def _path(line: str) -> str:
 
 def _read(name: str) -> str:
     """A name as the lists show it: git also quotes letters that are not ASCII."""
-    if not name.startswith('"'):
-        return name
-    try:
-        return quoted(_ESCAPE.sub(_unescaped, name[1:-1].encode()).decode())
-    except UnicodeError:
-        return name
-
-
-def _unescaped(found: "re.Match[bytes]") -> bytes:
-    what = found[1]
-    return bytes([int(what, 8) & 0xFF if len(what) == 3 else _ESCAPED[what[0]]])
+    return quoted(unquoted(name))
 
 
 def _note(line: str) -> str:

@@ -36,6 +36,8 @@ _UNSEEN = re.compile(
 OTHER_SPACES = re.compile("[\xa0\u1680\u2000-\u200a\u202f\u205f\u3000]")
 _CONTROL = re.compile("[\x00-\x1f\x7f]")
 _ESCAPED = {"\a": "a", "\b": "b", "\t": "t", "\n": "n", "\v": "v", "\f": "f", "\r": "r", '"': '"', "\\": "\\"}
+_UNESCAPED = {letter.encode(): character.encode() for character, letter in _ESCAPED.items()}
+_ESCAPE = re.compile(rb'\\([0-7]{3}|[abtnvfr"\\])')
 
 
 class Row(NamedTuple):
@@ -65,6 +67,21 @@ def quoted(path: str) -> str:
     return f'"{"".join(escaped)}"'
 
 
+def unquoted(name: str) -> str:
+    """The path that git prints in quotes. Any other name, and one that is not UTF-8, is returned as it is."""
+    if len(name) < 2 or not (name.startswith('"') and name.endswith('"')):
+        return name
+    try:
+        return _ESCAPE.sub(_unescaped, name[1:-1].encode()).decode()
+    except UnicodeError:
+        return name
+
+
+def _unescaped(found: "re.Match[bytes]") -> bytes:
+    what = found[1]
+    return bytes([int(what, 8) & 0xFF]) if len(what) == 3 else _UNESCAPED[what]
+
+
 def shown_path(path: str) -> str:
     """The path as part of a row, of which it can't make two."""
     return visible(quoted(path))
@@ -79,12 +96,17 @@ def lay_out(rows: Sequence[Row], columns: int | None, *, colour: bool) -> list[s
     return [line for row in rows for line in _lines(row, columns, colour)]
 
 
-def fold_end(lines: Sequence[str], room: int, hint: str = "") -> list[str]:
-    """The first lines, and how many more there are."""
-    if len(lines) <= max(2, room):
+def and_more(count: int, hint: str = "") -> list[Row]:
+    """A row that says how many are not listed."""
+    return [Row(f"... and {count} more{hint}", "dim", "  ", words=True)] if count > 0 else []
+
+
+def fold_end(lines: Sequence[str], room: int, hint: str = "", *, left: int = 0) -> list[str]:
+    """The first lines, and how many more there are: those given, and `left`."""
+    if len(lines) + left <= max(2, room):
         return list(lines)
     shown = max(1, room - 1)
-    return [*lines[:shown], f"  ... {len(lines) - shown} more lines{hint}"]
+    return [*lines[:shown], f"  ... {len(lines) - shown + left} more lines{hint}"]
 
 
 def fold_middle(lines: Sequence[str], first: int, last: int, hint: str = "") -> list[str]:

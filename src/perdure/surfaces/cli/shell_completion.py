@@ -58,12 +58,22 @@ class Known(click.types.StringParamType):
         self._look = look
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        _fill_in_arguments(ctx)
         found = in_time(lambda: list(self._look(_client(ctx), ctx)))
         return [
             CompletionItem(value, help=one_line(words, HELP_CHARS) or None)
             for value, words in found
             if value.startswith(incomplete)
         ]
+
+
+def _fill_in_arguments(ctx: click.Context) -> None:
+    """If the value of an option is completed, click leaves out the arguments before it."""
+    arguments = [one for one in ctx.command.params if isinstance(one, click.Argument) and one.nargs == 1]
+    for argument, given in zip(arguments, ctx.args, strict=False):
+        assert argument.name is not None
+        if ctx.params.get(argument.name) is None:
+            ctx.params[argument.name] = given
 
 
 def in_time(look: Callable[[], list[tuple[str, str]]]) -> list[tuple[str, str]]:
@@ -235,6 +245,7 @@ BY_COMMAND: dict[tuple[str, str], Callable[[Client, click.Context], Found]] = {
     ),
     **{(f"jobs {command}", "session"): _sessions_of_jobs for command in ("add", "edit")},
     **{(command, "message"): _nothing for command in ("jobs add", "jobs edit", "commit", "merge")},
+    ("changes", "paths"): _changed_files,
     ("commit", "paths"): _changed_files,
     ("discard", "file"): _changed_files,
     ("restore", "paths"): _restorable,

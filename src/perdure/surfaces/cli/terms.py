@@ -41,6 +41,9 @@ BUSY_SENDING = (
     "Send with --queue to wait until it ends, or with --interrupt to stop it; or run `perdure abort SESSION`."
 )
 
+RELOAD, READ_AGAIN = "Reload the changes.", "`perdure changes SESSION` shows them as they are now."
+"""What the server says to the page, and what that is on the command line."""
+
 _COMMAND = re.compile(r"(?<![\w./-])(?<!run )perdure(?= -{0,2}[a-z])")
 
 
@@ -72,7 +75,7 @@ def refusal(problem: Problem) -> str:
     # An operation on files is refused for the turn of another session, which the server names.
     if "operation_id" not in problem.facts:
         sentences["turn_active"] = f"{what} {BUSY_SENDING if sends else BUSY}"
-    return f"{reworded(problem, sentences, option_of)} ({problem.code})"
+    return f"{reworded(problem, sentences, option_of).replace(RELOAD, READ_AGAIN)} ({problem.code})"
 
 
 def option_of(field: str) -> str:

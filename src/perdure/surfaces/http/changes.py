@@ -55,6 +55,8 @@ class DiscardBody(Struct, kw_only=True):
     hunks: Annotated[list[Annotated[int, Meta(ge=0)]], Meta(min_length=1, max_length=PATHS_MAX)] | None = None
     new_id: Annotated[str, Meta(max_length=64)] | None = None
     """The file's `new_id`, as read: refused if the file has changed since you read it."""
+    outside: Literal["overwrite"] | None = None
+    """A file that somebody else changed between the session's turns is refused without `turn`, unless this is set."""
 
 
 class UndoBody(Struct, kw_only=True):
@@ -62,11 +64,19 @@ class UndoBody(Struct, kw_only=True):
     outside: Outside | None = None
 
 
+class SeenFile(Struct, kw_only=True):
+    path: FilePath
+    new_id: Annotated[str, Meta(max_length=64)] | None
+    """As read; null for a deleted file."""
+
+
 class CommitBody(Struct, kw_only=True):
     """Commit files as they are now. Default: every uncommitted file that this session has changed."""
 
     message: CommitMessage
     paths: FilePaths | None = None
+    files: Annotated[list[SeenFile], Meta(min_length=1, max_length=PATHS_MAX)] | None = None
+    """Instead of `paths`: refused if one of them has changed since you read it."""
 
 
 class MergeBody(Struct, kw_only=True):
@@ -79,6 +89,7 @@ class MergeBody(Struct, kw_only=True):
     commit_message: CommitMessage | None = None
     """Commit uncommitted files first, with this message."""
     preview: bool = False
+    """Return what would be merged, without merging it."""
 
 
 class CommentBody(Struct, kw_only=True):
@@ -132,7 +143,7 @@ class Edit(Struct, kw_only=True):
 class ChangedFile(Struct, kw_only=True):
     path: str
     old_path: str | None
-    status: Literal["added", "deleted", "modified", "renamed", "copied", "type_changed"]
+    status: Literal["added", "deleted", "modified", "renamed", "type_changed"]
     old_mode: str | None
     new_mode: str | None
     old_id: str | None
@@ -147,6 +158,8 @@ class ChangedFile(Struct, kw_only=True):
     """Whether the last commit has the file like this; null if that is not known."""
     outside: bool
     """Somebody else changed it too, between two turns of this session."""
+    only_outside: bool = False
+    """In the changes of a session: only somebody else changed it, no turn."""
     tools: list[EditTool]
     """The edit tools that changed it. Empty if a shell command did."""
     diffs: list[Edit] = []
@@ -343,6 +356,7 @@ async def get_patch(request: Request) -> Response:
         paths,
         ignore_whitespace=_ignores_whitespace(request),
         context=whole_number(request, "context", 3, high=CONTEXT_MAX),
+        binary=flag(request, "binary"),
     )
     headers = {"perdure-truncated": "true"} if is_truncated else {}
     if flag(request, "download"):
@@ -377,7 +391,9 @@ async def restore_files(request: Request) -> Response:
 async def discard_changes(request: Request) -> Response:
     body, changes = await body_of(request, DiscardBody), verbs(request).changes
     check_paths("path", [body.path])
-    answer = changes.discard(_session(request), body.path, turn=body.turn, hunks=body.hunks, new_id=body.new_id)
+    answer = changes.discard(
+        _session(request), body.path, turn=body.turn, hunks=body.hunks, new_id=body.new_id, outside=body.outside
+    )
     return reply(await answer)
 
 
@@ -388,14 +404,18 @@ async def undo_operation(request: Request) -> Response:
 
 async def commit_files(request: Request) -> Response:
     body = await body_of(request, CommitBody)
-    check_paths("paths", body.paths or [])
-    return reply(await verbs(request).changes.commit(_session(request), body.message, body.paths))
+    if body.paths is not None and body.files is not None:
+        raise Refused("invalid", "Give either paths or files.")
+    expected = {file.path: file.new_id for file in body.files or []}
+    paths = body.paths if body.files is None else list(expected)
+    check_paths("paths", paths or [])
+    return reply(await verbs(request).changes.commit(_session(request), body.message, paths, expected))
 
 
 async def merge_worktree(request: Request) -> Response:
     body, changes = await body_of(request, MergeBody), verbs(request).changes
     if body.preview:
-        return reply(await changes.preview_merge(_session(request), body.strategy))
+        return reply(await changes.preview_merge(_session(request), body.strategy, body.commit_message))
     return reply(await changes.merge(_session(request), body.strategy, body.message, body.commit_message))
 
 
@@ -450,6 +470,10 @@ CHANGES = [
             "path": (str, "Only this file; may be repeated."),
             "whitespace": WHITESPACE,
             "context": (int, "Lines around each change; default 3.", between(0, CONTEXT_MAX)),
+            "binary": (
+                bool,
+                "As `git diff --binary` prints it, so that `git apply` can read changes of binary files.",
+            ),
             "download": (bool, "Send it as a download."),
         },
         answers={200: "text/x-diff"},

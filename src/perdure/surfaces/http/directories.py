@@ -63,6 +63,9 @@ class RecentDirectory(Struct, kw_only=True):
     sessions: int | None
     """The number of sessions that work in it. Null if the server has too many sessions to count."""
     branch: str | None
+    """Null in a detached state, and if it is not known."""
+    head: str | None = None
+    """The commit that is checked out."""
     dirty: int | None
     repository: bool | None
 
@@ -72,6 +75,9 @@ class ProjectDirectory(Struct, kw_only=True):
     name: str
     path: str
     branch: str | None
+    """Null in a detached state, and if it is not known."""
+    head: str | None = None
+    """The commit that is checked out."""
     dirty: int | None
     repository: bool | None
 

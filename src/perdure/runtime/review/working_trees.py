@@ -1,0 +1,246 @@
+"""The git working trees of sessions: their locks, snapshots within a time budget, and the threads in which git runs.
+
+Above: the recorder, which takes snapshots around turns; file operations; the verbs for changes. Below: git snapshots.
+git takes seconds in a large repository, and may never return on a file system that hangs. So it does not run in the
+threads that read other files, and a wait for a snapshot always ends.
+"""
+
+import asyncio
+import contextlib
+import functools
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+from weakref import WeakValueDictionary
+
+from perdure.core.errors import Refused
+from perdure.runtime.git.command import GitError
+from perdure.runtime.git.repository import Repository, find
+from perdure.runtime.git.snapshot import Limits, OverBudget, Snapshot, Snapshots
+
+T = TypeVar("T")
+
+AT_ONCE = 4
+"""How many snapshots are taken or compared at the same time."""
+THREADS = 16
+"""More than that, because a thread that hangs must not keep its place from the others."""
+READING_THREADS = 8
+OPERATION_THREADS = 4
+"""File operations have threads of their own: a long one must not delay snapshots."""
+HANGING_S = 300.0
+"""After that, a thread counts as hanging. git has shorter time limits of its own."""
+READ_TIMEOUT_S = 60.0
+GRACE_S = 5.0
+"""How long a snapshot may wait for others, besides its time budget."""
+TOO_LARGE_S = 600.0
+"""After a snapshot was over its budget, how long there are none of that working tree: every turn would wait for it."""
+CANCELLED_TIMEOUT_S = 20.0
+"""How long a stopping server waits for the thread of a file operation, whose locks it holds until then."""
+SLOW = "The files in {} could not be recorded within {:g} seconds."
+OFF = "Snapshots are turned off (`snapshots` in perdure.toml)."
+
+
+class Hanging(GitError):
+    """The file system does not respond."""
+
+
+class TreeLock(asyncio.Lock):
+    """The lock of one working tree. It exists as long as somebody holds it or waits for it."""
+
+    latest: tuple[float, Snapshot] | None = None
+    """The newest snapshot and when it began, for those who have waited since then."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._operations = 0
+        self._is_idle = asyncio.Event()
+        self._is_idle.set()
+
+    @contextlib.contextmanager
+    def operation(self) -> Iterator[None]:
+        """While an operation changes files, or is about to: no turn begins."""
+        self._operations += 1
+        self._is_idle.clear()
+        try:
+            yield
+        finally:
+            self.latest = None
+            self._operations -= 1
+            if not self._operations:
+                self._is_idle.set()
+
+    async def without_operation(self) -> None:
+        """Wait until there is none. The caller then has until its next await."""
+        while self._operations:
+            await self._is_idle.wait()
+
+
+class WorkingTrees:
+    def __init__(self, snapshots: Snapshots, limits: Limits | None, steady: Callable[[], float]) -> None:
+        """`limits`: the budget of a snapshot; None turns snapshots off."""
+        self.snapshots = snapshots
+        self.limits = limits
+        self._steady = steady
+        self._locks: WeakValueDictionary[str, TreeLock] = WeakValueDictionary()
+        self._places = asyncio.Semaphore(AT_ONCE)
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="git")
+        self._reading = ThreadPoolExecutor(READING_THREADS, thread_name_prefix="changes")
+        self._operating = ThreadPoolExecutor(OPERATION_THREADS, thread_name_prefix="files")
+        self._too_large: dict[str, tuple[float, str]] = {}
+        """By working tree that was over the budget: until when there are no snapshots, and why."""
+
+    def lock(self, root: str) -> TreeLock:
+        """One snapshot or operation at a time."""
+        lock = self._locks.get(root)
+        if lock is None:
+            lock = self._locks[root] = TreeLock()
+        return lock
+
+    @property
+    def patience_s(self) -> float:
+        """How long anybody waits for a snapshot."""
+        return (self.limits.time_s if self.limits is not None else 0.0) + GRACE_S
+
+    # Threads -----------------------------------------------------------------------------------------------------
+
+    async def in_thread(self, work: Callable[..., T], *given: Any) -> T:
+        """Run git for a snapshot. If the caller gives up, the thread may go on, so `work` must change nothing that
+        people see. Raises GitError if it takes far too long."""
+        async with self._places:
+            return await _within(HANGING_S, self._threads, functools.partial(work, *given))
+
+    async def read(self, work: Callable[..., T], *given: Any, **named: Any) -> T:
+        """Run git for somebody who reads changes. Raises Refused if it takes far too long."""
+        try:
+            return await _within(READ_TIMEOUT_S, self._reading, functools.partial(work, *given, **named))
+        except Hanging as error:
+            raise Refused("unavailable", error.message) from None
+
+    async def operate(self, work: Callable[..., T], *given: Any) -> T:
+        """Run what changes files or refs. If it is cancelled, wait for its thread: the caller must not give up its
+        locks while the thread writes."""
+        running = asyncio.get_running_loop().run_in_executor(self._operating, functools.partial(work, *given))
+        try:
+            return await asyncio.shield(running)
+        except asyncio.CancelledError:
+            await asyncio.wait([running], timeout=CANCELLED_TIMEOUT_S)
+            raise
+
+    async def find(self, directory: str) -> Repository | str | None:
+        """The repository around a directory; or why it can't be used; or None if there is none."""
+        try:
+            async with asyncio.timeout(self.patience_s):
+                return await self.in_thread(find, directory)
+        except GitError as error:
+            return error.message
+        except TimeoutError:
+            return f"The file system of {directory} does not respond."
+
+    # Operations --------------------------------------------------------------------------------------------------
+
+    @contextlib.asynccontextmanager
+    async def operating(self, roots: Iterable[str]) -> AsyncIterator[None]:
+        """Hold the locks of the working trees that an operation changes. Give them in an order that all callers use."""
+        async with contextlib.AsyncExitStack() as stack:
+            locks = [self.lock(root) for root in roots]
+            for lock in locks:
+                stack.enter_context(lock.operation())
+            for lock in locks:
+                await stack.enter_async_context(lock)
+            yield
+
+    def reserve(self, roots: Iterable[str]) -> contextlib.ExitStack:
+        """Let no turn begin in these working trees until the result is closed: an operation is to be completed."""
+        stack = contextlib.ExitStack()
+        for root in roots:
+            stack.enter_context(self.lock(root).operation())
+        return stack
+
+    # Snapshots ---------------------------------------------------------------------------------------------------
+
+    @contextlib.asynccontextmanager
+    async def within_budget(self, root: str, *, counts: bool = True) -> AsyncIterator[TreeLock]:
+        """Hold the lock of a working tree to take a snapshot. Raises OverBudget if the lock and the snapshot take too
+        long together. `counts`: as for `snapshot`."""
+        began_s: float | None = None
+        try:
+            lock = self.lock(root)
+            async with asyncio.timeout(self.patience_s), lock:
+                began_s = self._steady()
+                yield lock
+        except TimeoutError:
+            time_s = self.limits.time_s if self.limits is not None else 0.0
+            why = SLOW.format(root, time_s)
+            if began_s is None or self._steady() - began_s < time_s:
+                raise OverBudget(f"{why} Others were being recorded at the same time.") from None
+            if counts:
+                self._leave_alone(root, why)
+            raise OverBudget(why) from None
+
+    async def take(
+        self, repo: Repository, ref: str, note: dict[str, Any], *, parent: str | None = None
+    ) -> Snapshot | str:
+        """A snapshot that git keeps under a ref; or a sentence why there is none."""
+        asked_s = self._steady()
+        try:
+            async with self.within_budget(repo.root) as lock:
+                if lock.latest is None or lock.latest[0] < asked_s:
+                    began_s = self._steady()
+                    lock.latest = began_s, await self.in_thread(self._taken, repo)
+                taken = lock.latest[1]
+                # Not to be left running: a ref that is made after an erase would stay.
+                await self.operate(self.keep, repo, ref, taken.tree, parent, note)
+                return taken
+        except GitError as error:
+            return error.message
+        except OSError as error:
+            return f"The snapshot could not be stored: {error.strerror}."
+
+    def snapshot(
+        self, repo: Repository, ref: str, note: dict[str, Any], parent: str | None = None, *, counts: bool = True
+    ) -> Snapshot:
+        """The same for callers that hold the lock of the working tree. Blocks. `counts`: whether there will be no
+        snapshots for a while if this one is over its budget."""
+        taken = self._taken(repo, counts=counts)
+        self.keep(repo, ref, taken.tree, parent, note)
+        return taken
+
+    def _taken(self, repo: Repository, *, counts: bool = True) -> Snapshot:
+        if self.limits is None:
+            raise GitError(OFF)
+        wait_until_s, why = self._too_large.get(repo.root, (0.0, ""))
+        if self._steady() < wait_until_s:
+            raise OverBudget(f"{why} Perdure tries again in {TOO_LARGE_S / 60:g} minutes.")
+        try:
+            return self.snapshots.take(repo, limits=self.limits)
+        except OverBudget as error:
+            if counts:
+                self._leave_alone(repo.root, error.message)
+            raise
+
+    def keep(self, repo: Repository, ref: str, tree: str, parent: str | None, note: dict[str, Any]) -> None:
+        """Let a ref keep a tree, and the one before it. Blocks."""
+        self.snapshots.keep(repo, ref, tree, parent_tree=parent, note=note)
+
+    async def forget(self, repo: Repository, name: str) -> None:
+        """Delete all snapshots of a session, by its name in refs."""
+        try:
+            async with self.within_budget(repo.root, counts=False):
+                await self.operate(self.snapshots.forget, repo, name)
+        except OverBudget:
+            # Others use the working tree for long. They record it again if they needed what is deleted.
+            await self.operate(self.snapshots.forget, repo, name)
+
+    def _leave_alone(self, root: str, why: str) -> None:
+        now_s = self._steady()
+        for other in [other for other, (until_s, _) in list(self._too_large.items()) if until_s < now_s]:
+            self._too_large.pop(other, None)
+        self._too_large[root] = (now_s + TOO_LARGE_S, why)
+
+
+async def _within(limit_s: float, threads: ThreadPoolExecutor, work: Callable[[], T]) -> T:
+    try:
+        async with asyncio.timeout(limit_s):
+            return await asyncio.get_running_loop().run_in_executor(threads, work)
+    except TimeoutError:
+        raise Hanging(f"The file system did not respond within {limit_s:g} seconds.") from None

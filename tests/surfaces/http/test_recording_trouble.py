@@ -1,0 +1,190 @@
+"""Records that can't be stored, and operations that a server leaves unfinished: turns, aborts and the shutdown of the
+server don't wait for them longer than necessary."""
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from perdure.core.errors import StoreError, StoreFull
+from perdure.runtime.git import apply
+from perdure.runtime.review import recorder, working_trees
+from tests.harness import WAIT_S, eventually
+from tests.surfaces.http.local import LocalServer
+from tests.surfaces.http.test_changes import Scratch, statuses
+from tests.surfaces.http.test_snapshots import during_a_turn
+
+
+class FullStore:
+    """Records can't be stored while `is_full`."""
+
+    def __init__(self, server: LocalServer, monkeypatch: pytest.MonkeyPatch) -> None:
+        records = server.server.engine.recorder.records
+        self.is_full, write = False, records.write
+
+        async def full(session_id: str, name: str, data: bytes) -> None:
+            if self.is_full:
+                raise StoreFull("no room")
+            await write(session_id, name, data)
+
+        monkeypatch.setattr(records, "write", full)
+        monkeypatch.setattr(recorder, "RETRY_S", 0.05)
+
+    def fill(self) -> None:
+        self.is_full = True
+
+
+def preparing(scratch: Scratch, text: str) -> None:
+    """Send a message, and wait until its turn waits for the record of the one before."""
+    scratch.server.send(scratch.session, text)
+    scratch.server.wait(scratch.session, lambda found: found["state"] == "processing")
+
+
+def test_the_next_turn_begins_if_the_record_of_the_last_one_can_not_be_stored(
+    make_server: Callable[..., LocalServer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recorder, "FAILING_TIMEOUT_S", 0.2)
+    scratch = Scratch(make_server(), tmp_path / "repository")
+    store = FullStore(scratch.server, monkeypatch)
+    during_a_turn(scratch, store.fill)
+    assert scratch.changes(1)["state"] == "unavailable"
+    scratch.server.turn(scratch.session, "write b.txt x")
+    assert scratch.read("b.txt") == "x\n"
+    store.is_full = False
+    scratch.turn("write c.txt y")
+    assert statuses(scratch.changes(3)) == {"c.txt": "added"}
+    scratch.post("restore", {"turn": 3})
+    assert set(scratch.files()) == {"a.txt", "b.txt"}
+
+
+def test_an_abort_does_not_wait_for_a_record_that_can_not_be_stored(
+    make_server: Callable[..., LocalServer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recorder, "FAILING_TIMEOUT_S", 2 * WAIT_S)
+    scratch = Scratch(make_server(), tmp_path / "repository")
+    store = FullStore(scratch.server, monkeypatch)
+    during_a_turn(scratch, store.fill)
+    preparing(scratch, "write b.txt x")
+    scratch.server.post(f"/api/sessions/{scratch.session}/abort", expect=202)
+    scratch.server.wait_idle(scratch.session)
+    assert not (scratch.root / "b.txt").exists()
+    store.is_full = False
+    scratch.turn("write c.txt y")
+    assert statuses(scratch.changes(3)) == {"c.txt": "added"}
+
+
+def test_a_server_that_stops_does_not_wait_for_a_record_that_can_not_be_stored(
+    make_server: Callable[..., LocalServer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recorder, "FAILING_TIMEOUT_S", 2 * WAIT_S)
+    scratch = Scratch(make_server(), tmp_path / "repository")
+    store = FullStore(scratch.server, monkeypatch)
+    during_a_turn(scratch, store.fill)
+    preparing(scratch, "write b.txt x")
+    scratch.server.stop()
+    scratch.server.restart()
+    scratch.server.wait_idle(scratch.session)
+    assert scratch.read("b.txt") == "x\n"
+    assert scratch.changes(1)["state"] == "ready"
+    assert statuses(scratch.changes(2)) == {"b.txt": "added"}
+
+
+def test_a_record_that_the_store_refuses_is_stored_without_its_details(
+    make_server: Callable[..., LocalServer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scratch = Scratch(make_server(), tmp_path / "repository")
+    records = scratch.server.server.engine.recorder.records
+    write = records.write
+
+    async def limited(session_id: str, name: str, data: bytes) -> None:
+        if len(data) > 2000:
+            raise StoreError("the record is too large")
+        await write(session_id, name, data)
+
+    monkeypatch.setattr(records, "write", limited)
+    monkeypatch.setattr(recorder, "RETRY_S", 0.01)
+    scratch.turn("\n".join(f"write {number}.txt x" for number in range(50)))
+    found = scratch.changes(1)
+    assert (found["state"], found["reason"]) == ("unavailable", recorder.UNSTORED)
+    (event,) = [event for event in scratch.server.log(scratch.session) if event["type"] == "turn_changes"]
+    assert event["state"] == "unavailable"
+    scratch.turn("write b.txt x")
+    assert statuses(scratch.changes(2)) == {"b.txt": "added"}
+
+
+def test_a_turn_waits_for_an_operation_of_another_session_that_the_last_server_has_begun(
+    make_server: Callable[..., LocalServer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a kill: the plan is stored, and only some of its files are changed."""
+    monkeypatch.setattr(working_trees, "CANCELLED_TIMEOUT_S", 0.1)
+    scratch = Scratch(make_server(), tmp_path / "repository")
+    scratch.turn("write b.txt x")
+    server, other = scratch.server, scratch.server.create(workdir=str(scratch.root))
+    reached, dead, original = threading.Event(), threading.Event(), apply.apply
+
+    def dying(*given: Any, **more: Any) -> Any:
+        reached.set()
+        dead.wait(WAIT_S)
+        raise OSError("the server was killed")
+
+    monkeypatch.setattr(apply, "apply", dying)
+    asking = threading.Thread(target=lambda: server.http.post(f"/api/sessions/{scratch.session}/restore", json=TURN_1))
+    asking.start()
+    try:
+        assert reached.wait(WAIT_S)
+        server.send(other, "write c.txt y")
+        server.wait(other, lambda found: found["state"] == "processing")
+        server.stop()
+        working: list[list[str]] = []
+
+        def restoring(*given: Any, **more: Any) -> Any:
+            working.append(server.server.engine.recorder.works_in(str(scratch.root)))
+            return original(*given, **more)
+
+        monkeypatch.setattr(apply, "apply", restoring)
+        server.restart()
+    finally:
+        dead.set()
+        asking.join(WAIT_S)
+    server.wait_idle(other)
+    server.wait(scratch.session, lambda found: found["file_operation"] is None)
+    assert working == [[]]
+    assert set(scratch.files()) == {"a.txt", "c.txt"}
+    (file,) = eventually(lambda: server.get(f"/api/sessions/{other}/changes?turn=1")["files"], "the turn's changes")
+    assert file["path"] == "c.txt"
+
+
+TURN_1 = {"turn": 1}
+
+
+def test_a_turn_that_waits_for_a_file_operation_can_be_aborted(
+    make_server: Callable[..., LocalServer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scratch = Scratch(make_server(), tmp_path / "repository")
+    scratch.turn("write b.txt x")
+    server, other = scratch.server, scratch.server.create(workdir=str(scratch.root))
+    reached, go, original = threading.Event(), threading.Event(), apply.apply
+
+    def slow(*given: Any, **more: Any) -> Any:
+        reached.set()
+        assert go.wait(WAIT_S)
+        return original(*given, **more)
+
+    monkeypatch.setattr(apply, "apply", slow)
+    asking = threading.Thread(target=lambda: server.http.post(f"/api/sessions/{scratch.session}/restore", json=TURN_1))
+    asking.start()
+    try:
+        assert reached.wait(WAIT_S)
+        server.send(other, "write c.txt y")
+        server.wait(other, lambda found: found["state"] == "processing")
+        server.post(f"/api/sessions/{other}/abort", expect=202)
+        server.wait_idle(other)
+    finally:
+        go.set()
+        asking.join(WAIT_S)
+    server.wait(scratch.session, lambda found: found["file_operation"] is None)
+    assert set(scratch.files()) == {"a.txt"}
+    server.turn(other, "write c.txt y")
+    assert set(scratch.files()) == {"a.txt", "c.txt"}
