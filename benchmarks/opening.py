@@ -67,6 +67,7 @@ class Writer:
         await self._decide(cmd.SubmitMessage(message_id=f"m{number}", text=f"question {number}"))
         if journal.state.attached is None:
             launch = cmd.PrepareLaunch(
+                turn=journal.state.running_turn,
                 launch_id=self._launch_id,
                 agent="load",
                 driver="acp",

@@ -136,6 +136,7 @@ class Stage:
         launch_id = f"l{self.launches}"
         self.do(
             cmd.PrepareLaunch(
+                turn=self.state.running_turn,
                 launch_id=launch_id,
                 agent=self.state.turn.agent,
                 driver=self.driver,

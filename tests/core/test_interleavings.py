@@ -284,6 +284,7 @@ class Sessions(RuleBasedStateMachine):
         turn = self.state.turn
         launch_id = self._new("l")
         command = cmd.PrepareLaunch(
+            turn=self.state.running_turn,
             launch_id=launch_id,
             agent=turn.agent if turn else "alpha",
             driver="acp",

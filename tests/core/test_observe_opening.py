@@ -2,8 +2,11 @@
 
 from typing import Any
 
+import pytest
+
 from perdure.core import commands as cmd
 from perdure.core import observations as ob
+from perdure.core.errors import Refused
 from perdure.core.observe import observe
 from tests.core.stage import Stage, attached, resuming, types
 
@@ -15,7 +18,13 @@ def warming() -> Stage:
     stage = Stage()
     stage.do(
         cmd.PrepareLaunch(
-            launch_id="l1", agent="alpha", driver="acp", native_session_id=None, workdir_id="1:2", fingerprint="bin"
+            turn=None,
+            launch_id="l1",
+            agent="alpha",
+            driver="acp",
+            native_session_id=None,
+            workdir_id="1:2",
+            fingerprint="bin",
         )
     )
     return stage
@@ -28,6 +37,26 @@ def test_reporting_more_capabilities_makes_no_event() -> None:
     assert types(stage.see(ob.SessionOpened(native, False, capabilities={"version": "2"}))) == []
     assert types(stage.see(ob.SessionOpened(native, False, modes=MODES))) == ["agent_attached"]
     assert types(stage.see(ob.SessionOpened("another", False))) == ["agent_attached"]
+
+
+@pytest.mark.parametrize("begins", [True, False])
+def test_a_launch_is_refused_if_a_turn_has_begun_or_ended_since_it_was_planned(begins: bool) -> None:
+    """A process that was started ahead, for another agent or context, must not get the turn's message."""
+    stage = Stage()
+    if begins:
+        stage.send("go")
+    with pytest.raises(Refused, match="since this launch was planned"):
+        stage.do(
+            cmd.PrepareLaunch(
+                turn=None if begins else 1,
+                launch_id="l1",
+                agent="beta",
+                driver="acp",
+                native_session_id=None,
+                workdir_id="1:2",
+                fingerprint="bin",
+            )
+        )
 
 
 def test_a_process_that_exits_before_it_opened_a_session_is_reported_even_without_a_turn() -> None:

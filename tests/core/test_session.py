@@ -62,9 +62,16 @@ def commands(stage: Stage) -> Iterator[cmd.Command]:
     for clock in ("turn_timeout", "turn_limit", "silence"):
         for stop in (True, False):
             yield cmd.ExpireTurnClock(clock, turn, 60, stop)
-    yield cmd.PrepareLaunch(
-        launch_id="l9", agent=agent, driver="acp", native_session_id=None, workdir_id="1:2", fingerprint="bin"
-    )
+    for planned in (stage.state.running_turn, turn + 1):
+        yield cmd.PrepareLaunch(
+            turn=planned,
+            launch_id="l9",
+            agent=agent,
+            driver="acp",
+            native_session_id=None,
+            workdir_id="1:2",
+            fingerprint="bin",
+        )
     yield cmd.EndWait("Go on.")
     yield cmd.GiveUpTurn(code="internal", message="It can't be started.")
     yield cmd.BeginAnew("native_session_shared")

@@ -192,7 +192,7 @@ def test_an_archived_session_loses_its_worktree_only_if_everything_is_merged(
     for own, name in ((dirty, "dirty.txt"), (ahead, "ahead.txt")):
         kept = own.archive()
         assert (kept["action"], kept["outcome"]) == ("clean_up", "failed"), kept
-        assert "was kept" in kept["message"]
+        assert "was kept" in kept["message"] and kept["message"] in server.log_tail()
         assert own.project.read(name) == b"one\n" and own.branch in branches(project)
     assert server.get(f"{merged.url}/changes")["worktree"]["missing"] is True
     assert project.git("worktree", "list").decode().count("\n") == 3

@@ -532,7 +532,7 @@ async def test_a_peer_that_sends_garbage_is_disconnected_and_nothing_else_happen
         try:
             async with asyncio.timeout(WAIT_S):
                 await reader.read()
-        except ConnectionResetError:
+        except (ConnectionResetError, BrokenPipeError):
             assert nonsense.startswith(b"x")  # the keeper closed the connection with unread bytes
         writer.close()
         agent.launch.write([b"still here\n"])

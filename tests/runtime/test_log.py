@@ -177,7 +177,7 @@ async def test_a_snapshot_says_when_the_last_event_happened_also_after_a_restart
 async def test_after_a_rewind_a_snapshot_reads_only_the_last_remaining_turn(store: MeasuredStore) -> None:
     journal = await working(store)
     launch = cmd.PrepareLaunch(
-        launch_id="l", agent="alpha", driver="acp", native_session_id=None, workdir_id="1:2", fingerprint="bin"
+        turn=1, launch_id="l", agent="alpha", driver="acp", native_session_id=None, workdir_id="1:2", fingerprint="bin"
     )
 
     async def do(command: cmd.Command) -> None:

@@ -90,7 +90,7 @@ async def in_a_turn(log: Log, session_id: str = "s") -> Journal:
     decision.events[:0] = made.events
     journal, _ = await log.create(decision)
     launch = cmd.PrepareLaunch(
-        launch_id="l", agent="alpha", driver="acp", native_session_id=None, workdir_id="1:2", fingerprint="bin"
+        turn=1, launch_id="l", agent="alpha", driver="acp", native_session_id=None, workdir_id="1:2", fingerprint="bin"
     )
     await journal.record(lambda state: decide(state, launch, world()), by_owner=True)
     await journal.record(lambda state: observe(state, "l", [ob.SessionOpened("n", False)], world()), by_owner=True)

@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -75,6 +77,83 @@ async def test_a_snapshot_in_a_thread_that_hangs_is_given_up_and_not_tried_again
     monkeypatch.undo()
     again = await trees.take(project.repository, REF, {})
     assert isinstance(again, str) and "tries again in 10 minutes" in again
+
+
+async def test_a_wait_for_snapshots_of_other_working_trees_does_not_turn_snapshots_off(
+    project: Project, trees: WorkingTrees, monkeypatch: pytest.MonkeyPatch, slow: Slow
+) -> None:
+    monkeypatch.setattr(working_trees, "GRACE_S", 0.1)
+    trees.limits = Limits(time_s=0.1)
+    others = [asyncio.create_task(trees.in_thread(slow)) for _ in range(working_trees.AT_ONCE)]
+    await asyncio.to_thread(slow.reached.wait, WAIT_S)
+    found = await trees.take(project.repository, REF, {})
+    assert isinstance(found, str) and found.endswith("Others were being recorded at the same time.")
+    slow.go.set()
+    await asyncio.gather(*others)
+    trees.limits = Limits(time_s=30.0)
+    assert not isinstance(await trees.take(project.repository, REF, {}), str)
+
+
+async def test_long_operations_do_not_delay_snapshots(project: Project, trees: WorkingTrees, slow: Slow) -> None:
+    operations = [asyncio.create_task(trees.operate(slow)) for _ in range(working_trees.OPERATION_THREADS)]
+    await asyncio.to_thread(slow.reached.wait, WAIT_S)
+    async with asyncio.timeout(WAIT_S / 2):
+        assert not isinstance(await trees.take(project.repository, REF, {}), str)
+        await trees.forget(project.repository, "s_1")
+    assert project.git("for-each-ref", REFS) == b""
+    slow.go.set()
+    await asyncio.gather(*operations)
+
+
+async def test_a_turn_that_is_aborted_does_not_wait_for_a_ref_on_a_file_system_that_hangs(
+    project: Project, trees: WorkingTrees, monkeypatch: pytest.MonkeyPatch, slow: Slow
+) -> None:
+    monkeypatch.setattr(working_trees, "KEEPING_TIMEOUT_S", 0.1)
+    monkeypatch.setattr(trees.snapshots, "keep", slow)
+    task = asyncio.create_task(trees.take(project.repository, REF, {}))
+    await asyncio.to_thread(slow.reached.wait, WAIT_S)
+    task.cancel()
+    done, _ = await asyncio.wait([task], timeout=WAIT_S / 2)
+    assert done and task.cancelled() and not slow.is_done
+
+
+async def test_a_file_system_that_hangs_is_not_taken_for_one_without_a_repository(
+    project: Project, trees: WorkingTrees, monkeypatch: pytest.MonkeyPatch, slow: Slow, tmp_path: Path
+) -> None:
+    root = project.repository.root
+    assert await trees.find(root) == project.repository and await trees.find(str(tmp_path)) is None
+    monkeypatch.setattr(working_trees, "GRACE_S", 0.1)
+    monkeypatch.setattr(working_trees, "find", slow)
+    trees.limits = Limits(time_s=0.1)
+    with pytest.raises(working_trees.Hanging):
+        await trees.look(root, slow)
+    assert await trees.find(root) == f"The file system of {root} does not respond."
+
+
+HANGING = """
+import asyncio, pathlib, threading, time
+from perdure.runtime.git.snapshot import Limits, Snapshots
+from perdure.runtime.review.working_trees import WorkingTrees
+
+async def main():
+    trees = WorkingTrees(Snapshots(pathlib.Path("none")), Limits(), time.monotonic)
+    reached = threading.Event()
+    def hang():
+        reached.set()
+        threading.Event().wait()
+    for work in (trees.read, trees.in_thread, trees.operate):
+        reached.clear()
+        task = asyncio.create_task(work(hang))
+        await asyncio.to_thread(reached.wait)
+from perdure.runtime.review import working_trees
+working_trees.CANCELLED_TIMEOUT_S = 0.1
+asyncio.run(main())
+"""
+
+
+def test_a_thread_that_hangs_does_not_keep_the_server_from_exiting() -> None:
+    ended = subprocess.run([sys.executable, "-c", HANGING], timeout=2 * WAIT_S)
+    assert ended.returncode == 0
 
 
 async def test_a_read_that_takes_too_long_does_not_turn_snapshots_off(

@@ -192,6 +192,7 @@ class Runner:
             launch = f"{self._node.launch_prefix}{self._node.simulation.next_number()}"
             await self._decide(
                 cmd.PrepareLaunch(
+                    turn=state.running_turn,
                     launch_id=launch,
                     agent="alpha",
                     driver="acp",

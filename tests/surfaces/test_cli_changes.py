@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 
 from perdure.surfaces.cli import chat_files
+from perdure.surfaces.cli.changes import marked_patches
+from tests.runtime.git.project import Project
 from tests.surfaces.conftest import ServerProcess
 from tests.surfaces.reviewing import NUMBERS, Reviewed
 
@@ -191,6 +193,13 @@ def test_the_content_of_a_file_before_and_after_is_printed(reviewed: Reviewed) -
     assert reviewed.run(*words, "after").stdout == "1\n2\n4\n"
     assert reviewed.run(*words, "before").stdout.splitlines() == [str(number) for number in range(1, 31)]
     assert reviewed.run("changes", "S", "--content", "after").returncode == 2
+    reviewed.during_a_turn(lambda: reviewed.project.write("image.png", b"PNG\0\x1b]0;x\a"))
+    image = ("changes", "S", "--file", "image.png", "--content", "after")
+    assert reviewed.run(*image).returncode == 0
+    with reviewed.terminal(*image) as terminal:
+        assert terminal.wait_end() == 1
+        assert "image.png is a binary file. To save it, add `> FILE` to the command." in terminal.text
+        assert "PNG" not in terminal.text.replace("image.png", "")
     for side in ("before", "after"):
         renamed = reviewed.run("changes", "S", "1", "--file", "sub/new.txt", "--content", side)
         assert renamed.stdout == "some\nlines\nto\nrecognise\n", renamed.stderr
@@ -204,6 +213,8 @@ def test_changes_in_whitespace_can_be_ignored(reviewed: Reviewed) -> None:
     assert "+2 -1" in reviewed.run("changes", "S", "--stat").stdout
     ignored = reviewed.run("changes", "S", "-w").stdout
     assert "+1 -0" in ignored and "\n-" not in ignored.split("@@", 2)[2]
+    patch = reviewed.run("changes", "S", "-w", "--patch")
+    assert patch.returncode == 0 and "`git apply` may refuse it" in patch.stderr
 
 
 @pytest.mark.full
@@ -307,3 +318,25 @@ def test_watching_shows_how_much_each_turn_changed(reviewed: Reviewed) -> None:
     told = reviewed.run("watch", "S", "--from", "0").stdout
     assert told.count(" changed, +") == 1
     assert f"- 2 files changed, +0 -27 (`perdure changes {session} 1`)\n" in told
+
+
+def test_what_no_turn_changed_or_recorded_is_not_in_a_patch_and_said(reviewed: Reviewed) -> None:
+    reviewed.begin("edit notes.txt")
+    reviewed.project.write("old.txt", "mine\n")
+    reviewed.message("edit numbers.txt")
+    left_out = "Left out, because no turn of the session changed them: old.txt. To see one: --file PATH.\n"
+    names, patch = (reviewed.run("changes", "S", view) for view in ("--name-only", "--patch"))
+    assert (names.returncode, names.stdout, names.stderr) == (0, "notes.txt\nnumbers.txt\n", left_out)
+    assert (patch.returncode, patch.stdout.count("diff --git"), patch.stderr) == (0, 2, left_out)
+    for view, said in (("--name-only", "old.txt\n"), ("--patch", "+mine\n")):
+        asked = reviewed.run("changes", "S", view, "--file", "old.txt")
+        assert asked.stdout.endswith(said) and asked.stderr == ""
+    with reviewed.server.client() as client:
+        whole = client.file_changes(reviewed.session)
+        marked = list(marked_patches(client.patch(reviewed.session).content, whole))
+    assert [file.notes for file in marked if file.path == "old.txt"] == [["changed by you or another program"]]
+    reviewed.during_a_turn(lambda: Project(reviewed.project.root / "inner").write("a.txt", "new\n"))
+    for view in ("--name-only", "--patch"):
+        incomplete = reviewed.run("changes", "S", view)
+        assert incomplete.returncode == 1 and "Changed, but not recorded: inner" in incomplete.stderr
+        assert incomplete.stdout.count("notes.txt") >= 1 and left_out in incomplete.stderr

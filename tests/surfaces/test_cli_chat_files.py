@@ -81,3 +81,10 @@ def test_the_changes_are_committed(chat: Terminal, reviewed: Reviewed) -> None:
     assert reviewed.project.read_id("log", "-1", "--format=%s") == "Shorten the numbers"
     chat.enter("/commit Again")
     chat.wait("This session has no uncommitted changes.")
+    chat.wait("> /commit Again")
+    chat.type("\x15")
+    chat.enter("hang")
+    chat.wait("Working")
+    chat.enter("/restore 1")
+    chat.wait("Wait until it ends, or interrupt it with Esc or /abort. (turn_active)")
+    assert chat.text.count("This session has no uncommitted changes.") == 1

@@ -5,8 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from perdure.surfaces.cli import editor
+from tests.runtime.git.project import Project
 from tests.surfaces.conftest import ServerProcess
 from tests.surfaces.reviewing import NUMBERS, Reviewed
+from tests.surfaces.terminal import Terminal
 
 pytestmark = pytest.mark.needs("git")
 
@@ -55,7 +58,10 @@ def test_a_commit_message_is_written_in_the_editor(reviewed: Reviewed) -> None:
     reviewed.begin("edit notes.txt")
     script = reviewed.server.folder / "editor.py"
     script.write_text("import pathlib, sys\npathlib.Path(sys.argv[1]).write_text('From the editor\\n')\n")
-    reviewed.variables = {"VISUAL": f"{sys.executable} {script}"}
+    reviewed.variables = {"VISUAL": "false"}
+    with reviewed.terminal("commit", "S") as terminal:
+        assert terminal.wait_end() == 1 and "perdure: The editor failed: false" in terminal.text
+    reviewed.variables |= {"GIT_EDITOR": f"{sys.executable} {script}"}
     with reviewed.terminal("commit", "S") as terminal:
         assert terminal.wait_end() == 0, terminal.text
     assert subjects(reviewed)[0] == "From the editor"
@@ -81,7 +87,8 @@ def test_a_message_from_the_editor_is_kept_if_the_commit_is_refused(reviewed: Re
     reviewed.variables = {"VISUAL": f"{sys.executable} {script}", "TMPDIR": str(kept)}
     with reviewed.terminal("commit", "S", "notes.txt") as terminal:
         assert terminal.wait_end() == 1, terminal.text
-        assert "Your commit message is in " in terminal.text and "To commit with it:" in terminal.text
+        assert "To commit with it:" in terminal.text
+        assert terminal.text.index("perdure: Another git") < terminal.text.index("Your commit message is in ")
     assert subjects(reviewed)[0] == "the first commit"
     [file] = kept.glob("perdure-commit-*")
     assert file.read_text() == "From the editor\n\nWith a reason.\n"
@@ -131,7 +138,8 @@ def test_a_merge_with_conflicts_names_the_files_and_changes_nothing(reviewed: Re
     reviewed.project.commit("In German")
     preview = reviewed.run("merge", "S", "--preview").stdout
     assert "1 commit ahead of main, 1 behind." in preview and "Shorten the numbers" in preview
-    assert "Both branches changed the same lines of:\n  numbers.txt" in preview
+    assert "Both branches changed the same lines of:\n  numbers.txt\n" in preview
+    assert preview.endswith("Ask the agent to merge main into its branch, then try again.\n")
     for words in ((), ("--rebase",)):
         refused = reviewed.run("merge", "S", *words)
         assert refused.returncode == 1 and "(merge_conflict)" in refused.stderr and "numbers.txt" in refused.stderr
@@ -198,3 +206,38 @@ def test_a_project_gives_each_session_a_worktree(reviewed: Reviewed) -> None:
     assert reviewed.read("projects", "edit", added, "--workspace", "directory")["workspace"] == "directory"
     wrong = reviewed.run("chat", "S", "--workspace", "worktree")
     assert wrong.returncode == 2 and "--workspace" in wrong.stderr
+
+
+@pytest.mark.full
+def test_outside_a_repository_no_editor_opens(server: ServerProcess, tmp_path: Path) -> None:
+    folder, opened = tmp_path / "plain", tmp_path / "opened"
+    folder.mkdir()
+    server.run("send", "--new", "--wait", "edit a.txt", cwd=folder)
+    environment = {**server.environment, "GIT_EDITOR": f"touch {opened}"}
+    with Terminal(server.command("commit", "last"), environment, folder) as terminal:
+        assert terminal.wait_end() == 1
+        assert "repository, so nothing can be committed. (no_repository)" in terminal.text
+    assert not opened.exists()
+
+
+@pytest.mark.parametrize(
+    ("variables", "settings", "wanted"),
+    [
+        ({"GIT_EDITOR": "one", "VISUAL": "two"}, "[core]\neditor = three\n", "one"),
+        ({"VISUAL": "two", "EDITOR": "four"}, "[core]\neditor = three\n", "three"),
+        ({"VISUAL": "two", "EDITOR": "four"}, "", "two"),
+        ({"EDITOR": "four"}, "", "four"),
+    ],
+)
+def test_the_editor_is_the_one_of_git_but_never_that_of_a_repository(
+    variables: dict[str, str], settings: str, wanted: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("GIT_EDITOR", "VISUAL", "EDITOR"):
+        monkeypatch.delenv(name, raising=False)
+    (tmp_path / "settings").write_text(settings)
+    for name, value in {**variables, "GIT_CONFIG_GLOBAL": str(tmp_path / "settings"), "TERM": "xterm"}.items():
+        monkeypatch.setenv(name, value)
+    project = Project(tmp_path / "repository")
+    project.git("config", "core.editor", "an-agents-program")
+    monkeypatch.chdir(project.root)
+    assert editor.found() == wanted

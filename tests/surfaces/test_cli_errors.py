@@ -187,10 +187,13 @@ def test_another_program_at_the_url_causes_no_traceback(how: str, capsys: pytest
 
 
 def test_every_error_of_a_server_names_options_and_commands(server: ServerProcess, tmp_path: Path) -> None:
-    assert server.run("send", "--new", "--message-id", "m1", "hang").returncode == 0
+    session = server.run("send", "--new", "--message-id", "m1", "hang").stdout.strip()
     for arguments, words in {
         ("send", "last", "more"): "Send with --queue to wait until it ends, or with --interrupt",
-        ("rewind", "last", "1"): "Wait until it ends, or interrupt it with `perdure abort SESSION`.",
+        ("rewind", "last", "1"): f"Wait until it ends, or interrupt it with `perdure abort {session}`.",
+        ("changes", "3"): "3 is no session id. `perdure sessions` lists them.",
+        ("undo", ""): "'' is no session id.",
+        ("show", session[2:]): "There is no session",
         ("send", "--new", "--message-id", "m1", "another"): "This --message-id was used for another text.",
         ("send", "--kickoff"): "--kickoff needs a project",
         ("send", "--project", "none", "x"): "There is no project 'none'. `perdure projects` lists them.",
@@ -265,3 +268,15 @@ def test_no_command_tells_anybody_to_reload_the_page() -> None:
     for sentence in sentences:
         shown = terms.refusal(Problem(409, "files_changed", sentence, {}))
         assert "Reload" not in shown and "`perdure changes SESSION`" in shown
+
+
+@pytest.mark.parametrize(
+    "option", [("--workspace", "worktree"), ("--workdir", "/"), ("--scratch",), ("--project", "p"), ("--parent", "s_1")]
+)
+@pytest.mark.parametrize("session", ["last", "s_unknown"])
+def test_a_session_is_not_taken_for_a_message_to_a_new_one(
+    session: str, option: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["--data", str(tmp_path), "send", session, *option, "say y"]) == 2
+    assert f"{option[0]} is for a new session: leave out '{session}', or add --new" in capsys.readouterr().err
+    assert cli.main(["--data", str(tmp_path), "send", "--new", session, *option, "say y"]) == 3, "no server is running"

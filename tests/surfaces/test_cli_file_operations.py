@@ -50,6 +50,9 @@ def test_only_the_given_files_are_restored(reviewed: Reviewed) -> None:
 
 def test_files_that_somebody_changed_are_kept_or_overwritten_as_the_user_says(reviewed: Reviewed) -> None:
     reviewed.project.write("numbers.txt", "mine\n")
+    preview, chosen = (reviewed.run("restore", "S", "2", "--preview", *more) for more in ((), ("--outside", "keep")))
+    assert preview.stdout.endswith("outside a terminal, it needs --outside keep or overwrite.\n")
+    assert "it needs --outside" not in chosen.stdout
     refused = reviewed.run("restore", "S", "2")
     assert refused.returncode == 1 and "(files_changed)" in refused.stderr
     assert "\n  numbers.txt" in refused.stderr and "Add --outside keep to leave them as they are" in refused.stderr
@@ -225,6 +228,7 @@ def test_a_running_turn_keeps_its_files(reviewed: Reviewed) -> None:
     for words in (("restore", "S", "2"), discard, rewind):
         refused = reviewed.run(*words)
         assert refused.returncode == 1 and "A turn is running. Wait until it ends" in refused.stderr, words
+        assert f"`perdure abort {reviewed.session}`" in refused.stderr, words
     shown = reviewed.run("changes", "S", "--stat").stdout
     assert shown.startswith("The session has changed 2 files so far on branch main: "), shown
     assert "The turn is still running, so its changes are not final." in shown
@@ -237,7 +241,8 @@ def test_a_rewind_restores_the_files_in_the_same_step_or_changes_nothing(reviewe
     assert refused.returncode == 1 and "Add --outside keep" in refused.stderr
     assert len(reviewed.read("show", "S")["turns"]) == 2 and reviewed.has("notes.txt")
     rewound = reviewed.run("rewind", "S", "2", "--files", "restore", "--outside", "overwrite")
-    assert " The files are as before turn 2. To change them back:\n  perdure " in rewound.stdout, rewound.stderr
+    said = " Restored 2 files to before turn 2. To change the files back:\n  perdure "
+    assert said in rewound.stdout, rewound.stderr
     assert (reviewed.text("numbers.txt"), reviewed.has("notes.txt")) == ("1\n2\n3\n", False)
     assert len(reviewed.read("show", "S")["turns"]) == 1
     reviewed.run("rewind", "S", "1")
@@ -260,5 +265,23 @@ def test_a_retry_and_an_edit_restore_the_files_first(reviewed: Reviewed) -> None
     )  # fmt: skip
     reviewed.wait_until_recorded()
     edited = reviewed.run("edit", "S", "1", "say one", "--files", "restore")
-    assert " The files are as before turn 1. To change them back:\n  perdure " in edited.stdout, edited.stderr
+    said = " Restored 2 files to before turn 1. To change the files back:\n  perdure "
+    assert said in edited.stdout, edited.stderr
     assert (reviewed.text("numbers.txt"), reviewed.has("other.txt")) == (NUMBERS, False)
+
+
+def test_what_is_no_number_is_named(reviewed: Reviewed) -> None:
+    for words, said in {
+        ("restore", "S", "notes.txt"): "notes.txt is not a turn number. Give the number of a turn before the paths.",
+        ("discard", "S", "notes.txt", "--turn", "x"): "x is not a turn number. `perdure show SESSION` lists the turns.",
+        ("discard", "S", "notes.txt", "--hunk", "x"): "x is not a hunk number. In a terminal, `perdure changes ",
+    }.items():
+        wrong = reviewed.run(*words)
+        assert wrong.returncode == 2 and said in wrong.stderr, wrong.stderr
+
+
+def test_a_name_with_a_line_break_is_printed_in_quotes(reviewed: Reviewed) -> None:
+    reviewed.during_a_turn(lambda: reviewed.project.write("new\nline.txt", "new\n"))
+    discarded = reviewed.run("discard", "S", '"new\\nline.txt"', "--yes")
+    assert discarded.returncode == 0, discarded.stderr
+    assert '"new\\nline.txt"' in discarded.stdout.splitlines()[0] and "new line.txt" not in discarded.stdout

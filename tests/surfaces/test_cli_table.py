@@ -1,12 +1,14 @@
 """The table of sessions: room for the title in a narrow terminal, and ids that commands accept."""
 
 import json
+import sys
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from perdure.surfaces.cli.output import GAP_COLUMNS
+from perdure.surfaces.cli.output import GAP_COLUMNS, print_table
 from perdure.surfaces.cli.sessions import session_table, short_ids
 from tests.surfaces.conftest import ServerProcess
 from tests.surfaces.terminal import Terminal
@@ -79,3 +81,19 @@ def test_the_error_for_an_ambiguous_id_names_the_sessions_that_match(server: Ser
     ids = [json.loads(server.run("send", "--json", "say hi").stdout)["session_id"] for _ in range(2)]
     unclear = server.run("show", "s_")
     assert unclear.returncode == 2 and all(each in unclear.stderr for each in ids)
+
+
+def test_in_a_narrow_terminal_the_text_of_a_row_is_below_its_id(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "50")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    result = "Restored 12 files to before turn 2. Left 3 files as they were."
+    row = ["f_0000001890123456789abcdef", "restore", "12 min ago", "can be undone", result]
+    print_table(["operation", "action", "when", "", "result"], [row], "", wrap_last=True)
+    assert capsys.readouterr().out.splitlines() == [
+        row[0],
+        "  restore  12 min ago  can be undone",
+        "  Restored 12 files to before turn 2. Left 3 files",
+        "  as they were.",
+    ]

@@ -174,6 +174,8 @@ class ExpireTurnClock(Struct, frozen=True):
 class PrepareLaunch(Struct, frozen=True, kw_only=True):
     """Record a launch before its process is started."""
 
+    turn: int | None
+    """The running turn that it was planned for, or None. Another one may have another agent, and another context."""
     launch_id: str
     agent: str
     driver: str

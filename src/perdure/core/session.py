@@ -290,6 +290,8 @@ def _detach_agent(decision: Decision, command: cmd.DetachAgent) -> None:
 
 
 def _prepare_launch(decision: Decision, command: cmd.PrepareLaunch) -> None:
+    if decision.state.running_turn != command.turn:
+        raise Refused("conflict", "A turn has begun or ended since this launch was planned.")
     detach(decision, "launched_again")
     decision.emit(
         ev.AgentLaunched(

@@ -264,6 +264,10 @@ class Session(Struct, kw_only=True):
         return self.phase in ("working", "aborting")
 
     @property
+    def running_turn(self) -> int | None:
+        return self.turn.turn if self.working and self.turn is not None else None
+
+    @property
     def busy(self) -> bool:
         """Whether a turn is accepted or running."""
         return self.phase in ("accepted", "working", "aborting")

@@ -98,7 +98,7 @@ class Engine:
         self.placement.on_poll = self._on_poll
         log.watch_epoch(self._on_epoch)
         self.node.on_death = self._on_death
-        records = Records(data / "attachments", log.shared)
+        records = Records(data / "attachments", log)
         snapshots = Snapshots(data / "snapshots")
         self.recorder = Recorder(log, self.facts, records, snapshots, data / "snapshots" / "open", _limits(settings))
         self.runners.before_turn = self.recorder.before
@@ -136,10 +136,12 @@ class Engine:
         await self.compactor.start()
         self.pump.start()
         self.runners.start()
+        # Before any turn begins: these say where none may begin, and which have begun already.
         await self.operations.reserve()
+        await self.recorder.reserve()
         await self.recovery.take_up()
         self.node_requests.start()
-        await self.recorder.start()
+        await self.recorder.start(await self.runners.resumed())
         await self.operations.start()
         await self.placement.start()
         await self.clocks.start()

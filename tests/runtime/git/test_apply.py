@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from perdure.runtime.git.apply import Conflict, Step, apply, check, plan
+from perdure.runtime.git.apply import Conflict, Step, apply, check, outcome, plan
 from perdure.runtime.git.command import GitError
 from perdure.runtime.git.difference import Entry, entries
 from perdure.runtime.git.snapshot import Snapshots
@@ -55,6 +55,27 @@ def test_a_plan_can_be_limited_to_paths_and_stored(stage: Stage) -> None:
     assert stage.conflicts(steps) == {}
     assert stage.project.read("a.txt") == b"changed\n"
     assert stage.project.read("folder/b.txt") == b"b\n"
+
+
+def test_the_outcome_has_the_steps_that_are_done_and_nothing_else(stage: Stage) -> None:
+    stage.project.write("a.txt", "changed\n")
+    stage.project.write("folder/b.txt", "changed\n")
+    stage.project.write("new/c.txt", "new\n")
+    stage.project.write("d.txt", "new\n")
+    before, steps = stage.take(), stage.back("a.txt", "folder", "new", "d.txt")
+    assert outcome(stage.repository, before, steps) == before
+    # Somebody else is at work: in a file with a step, before and after it is carried out, and in one without.
+    stage.project.write("folder/b.txt", "mine\n")
+    stage.project.write("else.txt", "mine\n")
+    assert [each.path for each in apply(stage.repository, steps)] == ["folder/b.txt"]
+    stage.project.write("d.txt", "mine\n")
+    after = outcome(stage.repository, before, steps)
+    first = entries(stage.repository, stage.first)
+    found = entries(stage.repository, after)
+    changed = {path for path in first.keys() | found.keys() if first.get(path) != found.get(path)}
+    assert changed == {"folder/b.txt", "d.txt"}
+    then = entries(stage.repository, before)
+    assert {path: found[path] for path in changed} == {path: then[path] for path in changed}
 
 
 def test_steps_that_are_done_change_nothing(stage: Stage) -> None:

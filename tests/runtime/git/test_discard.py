@@ -108,10 +108,10 @@ def test_other_changes_since_then_are_kept(stage: Stage) -> None:
 def test_a_change_in_the_same_place_is_a_conflict_with_a_sentence(stage: Stage) -> None:
     stage.project.write("code", stage.project.read("code").replace(b"middle\n", b"by a person\n"), mode=0o755)
     before = stage.project.files()
-    with pytest.raises(GitError, match="code was changed since in the same place"):
+    with pytest.raises(GitError, match="code was changed later in the same place"):
         stage.discard("code", [1])
     stage.project.write("binary", b"\x00\x03")
-    with pytest.raises(GitError, match="binary was changed since in the same place"):
+    with pytest.raises(GitError, match="binary was changed later in the same place"):
         stage.discard("binary")
     stage.project.write("added", "changed since\n")
     with pytest.raises(GitError, match="added was changed since, so it can't be deleted"):

@@ -189,3 +189,16 @@ def test_an_index_that_was_not_used_for_long_is_made_again(
     project.git("fsck", "--strict")
     assert folder.stat().st_mtime > time.time() - UNUSED_S
     assert private_index.UNUSED_S < 14 * 86_400
+
+
+def test_only_directories_of_working_trees_are_deleted_after_a_long_time(
+    project: Project, take: Callable[[], Snapshot], tmp_path: Path
+) -> None:
+    notes, unused = tmp_path / "data/snapshots/open", tmp_path / f"data/snapshots/{'ab' * 16}"
+    before = time.time() - UNUSED_S - 60
+    for folder in (notes, unused):
+        folder.mkdir(parents=True)
+        (folder / "s_1").write_text("{}")
+        os.utime(folder, (before, before))
+    take()
+    assert (notes / "s_1").exists() and not unused.exists()

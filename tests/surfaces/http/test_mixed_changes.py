@@ -1,6 +1,7 @@
 """A session's files that somebody else changes too: nothing of theirs is lost, committed or discarded silently."""
 
 import os
+import subprocess
 import threading
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ import pytest
 
 from perdure.runtime.git import apply
 from perdure.runtime.git.command import GitError
+from perdure.runtime.review import recorder
 from tests.surfaces.http.local import LocalServer
 from tests.surfaces.http.test_changes import Scratch
 
@@ -103,6 +105,22 @@ def test_a_commit_of_everything_leaves_out_what_another_session_may_have_written
     assert scratch.git("show", "--name-only", "--format=", "HEAD") == b"a.txt\n"
 
 
+def test_a_commit_of_everything_leaves_out_new_files_that_are_gone(scratch: Scratch) -> None:
+    scratch.turn("write b.txt x\nwrite c.txt y")
+    (scratch.root / "b.txt").unlink()
+    scratch.post("commit", {"message": "Ours"})
+    assert scratch.git("show", "--name-only", "--format=", "HEAD") == b"c.txt\n"
+
+
+def test_a_commit_of_everything_during_a_rebase_says_so(scratch: Scratch) -> None:
+    scratch.turn("write b.txt x")
+    scratch.post("commit", {"message": "Ours"})
+    rebase = ["git", "rebase", "-q", "--exec", "false", "HEAD~1"]
+    assert subprocess.run(rebase, cwd=scratch.root, capture_output=True, check=False).returncode != 0
+    refused = scratch.post("commit", {"message": "Ours"}, expect=409)
+    assert "A rebase is in progress" in refused["detail"]
+
+
 def test_an_undo_that_changed_nothing_can_be_repeated(scratch: Scratch) -> None:
     scratch.turn("write b.txt x")
     done = scratch.post("restore", {"turn": 1})
@@ -125,6 +143,56 @@ def test_the_preview_of_a_merge_shows_the_conflicts_of_uncommitted_files(server:
     shown = scratch.post("merge", {**preview, "commit_message": "Theirs"})
     assert (shown["conflicts"], shown["uncommitted"]) == (["a.txt"], ["a.txt"])
     assert scratch.git("rev-list", "--branches", "--not", "main") == b""
+
+
+@pytest.mark.one_server
+def test_what_somebody_changes_during_a_restore_stays_theirs(scratch: Scratch, monkeypatch: pytest.MonkeyPatch) -> None:
+    scratch.turn("write b.txt x")
+    original = apply.apply
+
+    def meanwhile(*given: Any, **more: Any) -> Any:
+        scratch.write("a.txt", "mine\n")
+        return original(*given, **more)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(apply, "apply", meanwhile)
+        done = scratch.post("restore", {"turn": 1})
+    assert [one["path"] for one in done["files"]] == ["b.txt"]
+    refused = scratch.post("restore", {"turn": 1}, expect=409)
+    assert [one["path"] for one in refused["outside"]] == ["a.txt"]
+    undone = scratch.post("undo", {"operation_id": done["operation_id"]})
+    assert [one["path"] for one in undone["files"]] == ["b.txt"]
+    assert (scratch.read("a.txt"), scratch.read("b.txt")) == ("mine\n", "x\n")
+
+
+@pytest.mark.one_server
+def test_a_discard_asks_however_many_files_somebody_else_has_changed(
+    scratch: Scratch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recorder, "FILES_MAX", 1)
+    scratch.turn(f"write long.txt {changed('2', 'second')}")
+    scratch.write("a.txt", "mine\n")
+    scratch.write("long.txt", scratch.read("long.txt").replace("29\n", "mine\n"))
+    scratch.turn("write b.txt x")
+    refused = scratch.post("discard", {"path": "long.txt"}, expect=409)
+    assert (refused["code"], refused["choice"]) == ("files_changed", True)
+
+
+def test_a_merge_waits_for_who_works_where_the_base_is_checked_out(server: LocalServer, tmp_path: Path) -> None:
+    scratch = Scratch(server, tmp_path / "repository", workspace="worktree")
+    scratch.turn("write b.txt x")
+    scratch.git("checkout", "-q", "-b", "elsewhere")
+    scratch.git("worktree", "add", "-q", str(tmp_path / "base"), "main")
+    other = server.create(workdir=str(tmp_path / "base"), title="Other")
+    server.send(other, "ask Wait? | yes")
+    prompt = server.prompt(other)
+    refused = scratch.post("merge", {"commit_message": "Ours"}, expect=409)
+    assert refused["code"] == "turn_active" and str(tmp_path / "base") in refused["detail"]
+    answer = {"answers": {prompt["questions"][0]["question_id"]: "yes"}}
+    server.post(f"/api/sessions/{other}/prompts/{prompt['prompt_id']}", answer, expect=200)
+    server.wait_idle(other)
+    scratch.post("merge", {"commit_message": "Ours"})
+    assert (tmp_path / "base" / "b.txt").read_text() == "x\n"
 
 
 @pytest.mark.one_server

@@ -7,6 +7,9 @@ from typing import Any
 
 import pytest
 
+from perdure.runtime.git.command import GitError
+from perdure.runtime.review import working_trees
+from perdure.runtime.verbs import workspaces
 from tests.surfaces.http.local import LocalServer
 from tests.surfaces.http.test_changes import Scratch
 
@@ -77,3 +80,48 @@ def test_a_worktree_stays_while_another_session_works_below_it(scratch: Scratch,
     assert (path / "inner").is_dir()
     scratch.server.turn(other, "write b.txt x")
     assert (path / "inner" / "b.txt").exists()
+
+
+def test_snapshots_that_can_not_be_deleted_at_once_are_deleted_a_moment_later(
+    scratch: Scratch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(workspaces, "FORGET_RETRY_S", 0.01)
+    scratch.turn("write b.txt x")
+    snapshots, tries = scratch.server.server.engine.recorder.trees.snapshots, list[str]()
+    forget = snapshots.forget
+
+    def locked(repository: Any, name: str) -> None:
+        tries.append(name)
+        if len(tries) < workspaces.FORGET_TRIES:
+            raise GitError("Another git process has locked a ref.")
+        forget(repository, name)
+
+    monkeypatch.setattr(snapshots, "forget", locked)
+    scratch.server.http.delete(f"/api/sessions/{scratch.session}?purge=true").raise_for_status()
+    assert len(tries) == workspaces.FORGET_TRIES
+    assert scratch.git("for-each-ref", "refs/perdure") == b""
+
+
+@pytest.mark.parametrize("what", ["find", "forget"])
+def test_the_log_says_so_if_the_snapshots_of_an_erased_session_stay(
+    scratch: Scratch, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, what: str
+) -> None:
+    monkeypatch.setattr(workspaces, "FORGET_RETRY_S", 0.01)
+    scratch.turn("write b.txt x")
+    trees = scratch.server.server.engine.recorder.trees
+
+    def failing(*given: Any) -> None:
+        raise GitError("It is broken.")
+
+    monkeypatch.setattr(working_trees if what == "find" else trees.snapshots, what, failing)
+    scratch.server.http.delete(f"/api/sessions/{scratch.session}?purge=true").raise_for_status()
+    (warning,) = [one.getMessage() for one in caplog.records if "could not delete the snapshots" in one.getMessage()]
+    assert scratch.session in warning and str(scratch.root) in warning and "It is broken." in warning
+
+
+def test_only_the_newest_worktrees_are_remembered_for_repeated_requests(
+    scratch: Scratch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(workspaces, "WORKTREES_MAX", 2)
+    made = [own(scratch)[0] for _ in range(3)]
+    assert list(scratch.server.server.sessions.workspaces._worktrees) == made[1:]

@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from perdure.core.errors import StoreError, StoreFull
-from perdure.runtime.git import apply
-from perdure.runtime.review import recorder, working_trees
+from perdure.runtime.git import apply, repository
+from perdure.runtime.git.command import HalfDone
+from perdure.runtime.git.snapshot import Limits
+from perdure.runtime.review import operations, recorder, working_trees
 from tests.harness import WAIT_S, eventually
 from tests.surfaces.http.local import LocalServer
 from tests.surfaces.http.test_changes import Scratch, statuses
@@ -188,3 +190,129 @@ def test_a_turn_that_waits_for_a_file_operation_can_be_aborted(
     assert set(scratch.files()) == {"a.txt"}
     server.turn(other, "write c.txt y")
     assert set(scratch.files()) == {"a.txt", "c.txt"}
+
+
+def test_no_turn_begins_between_two_tries_of_an_operation(
+    make_server: Callable[..., LocalServer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scratch = Scratch(make_server(), tmp_path / "repository")
+    scratch.turn("write b.txt x")
+    server, other = scratch.server, scratch.server.create(workdir=str(scratch.root))
+    recording, original = server.server.engine.recorder, apply.apply
+    reached, go, begun = threading.Event(), threading.Event(), list[bool]()
+
+    def failing(*given: Any, **more: Any) -> Any:
+        begun.append((scratch.root / "c.txt").exists() or recording.works_in(str(scratch.root)) != [])
+        if len(begun) > 1:
+            return original(*given, **more)
+        reached.set()
+        assert go.wait(WAIT_S)
+        raise HalfDone("The disk is full.")
+
+    monkeypatch.setattr(apply, "apply", failing)
+    asking = threading.Thread(target=lambda: server.http.post(f"/api/sessions/{scratch.session}/restore", json=TURN_1))
+    asking.start()
+    try:
+        assert reached.wait(WAIT_S)
+        server.send(other, "write c.txt y")
+        server.wait(other, lambda found: found["state"] == "processing")
+    finally:
+        go.set()
+        asking.join(WAIT_S)
+    server.wait_idle(other)
+    assert begun == [False, False]
+    assert set(scratch.files()) == {"a.txt", "c.txt"}
+
+
+def test_a_stored_plan_waits_for_turns_that_have_begun_beside_it(
+    make_server: Callable[..., LocalServer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a node that takes over the operation of a dead one, and already runs turns in the same directory."""
+    monkeypatch.setattr(operations, "RETRY_S", 0.01)
+    monkeypatch.setattr(operations, "LOOK_S", 0.01)
+    scratch = Scratch(make_server(), tmp_path / "repository")
+    scratch.turn("write b.txt x")
+    recording, original = scratch.server.server.engine.recorder, apply.apply
+    beside: list[list[str]] = []
+    order: list[str] = []
+
+    def works_in(root: str) -> list[str]:
+        order.append("asked")
+        return beside.pop() if beside else []
+
+    def failing(*given: Any, **more: Any) -> Any:
+        order.append("tried")
+        if order.count("tried") > 1:
+            return original(*given, **more)
+        beside[:] = [["s_other"], ["s_other"], [scratch.session, "s_other"]]
+        raise HalfDone("The disk is full.")
+
+    monkeypatch.setattr(recording, "works_in", works_in)
+    monkeypatch.setattr(apply, "apply", failing)
+    scratch.post("restore", TURN_1)
+    assert order == ["asked", "tried", "asked", "asked", "asked", "asked", "tried"]
+    assert set(scratch.files()) == {"a.txt"}
+
+
+def test_operations_on_a_file_system_that_hangs_are_refused_and_hold_up_nothing_else(
+    make_server: Callable[..., LocalServer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(working_trees, "OPERATION_THREADS", 1)
+    scratch = Scratch(make_server(), tmp_path / "repository")
+    hanging = [Scratch(scratch.server, tmp_path / f"hanging-{number}") for number in range(2)]
+    for one in (scratch, *hanging):
+        one.turn("write b.txt x")
+    release, original = threading.Event(), repository._likely_top
+
+    def look(directory: str) -> str | None:
+        if "hanging" in directory:
+            assert release.wait(WAIT_S)
+        return original(directory)
+
+    monkeypatch.setattr(working_trees, "GRACE_S", 0.2)
+    scratch.server.server.engine.recorder.trees.limits = Limits(time_s=0.1)
+    monkeypatch.setattr(repository, "_likely_top", look)
+    try:
+        for one in hanging:
+            assert "does not respond" in one.post("restore", TURN_1, expect=503)["detail"]
+        scratch.server.server.engine.recorder.trees.limits = Limits(time_s=30.0)
+        scratch.post("restore", TURN_1)
+    finally:
+        release.set()
+    assert set(scratch.files()) == {"a.txt"}
+
+
+def test_a_server_starts_although_the_directory_of_an_unfinished_operation_hangs(
+    make_server: Callable[..., LocalServer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(working_trees, "CANCELLED_TIMEOUT_S", 0.1)
+    scratch = Scratch(make_server(snapshot_timeout_s=0.5), tmp_path / "repository")
+    scratch.turn("write b.txt x")
+    server, reached, release = scratch.server, threading.Event(), threading.Event()
+    original, original_look = apply.apply, repository._likely_top
+
+    def dying(*given: Any, **more: Any) -> Any:
+        reached.set()
+        release.wait(WAIT_S)
+        raise OSError("the server was killed")
+
+    def hang(directory: str) -> str | None:
+        assert release.wait(WAIT_S)
+        return original_look(directory)
+
+    monkeypatch.setattr(apply, "apply", dying)
+    asking = threading.Thread(target=lambda: server.http.post(f"/api/sessions/{scratch.session}/restore", json=TURN_1))
+    asking.start()
+    try:
+        assert reached.wait(WAIT_S)
+        server.stop()
+        monkeypatch.setattr(apply, "apply", original)
+        monkeypatch.setattr(repository, "_likely_top", hang)
+        monkeypatch.setattr(working_trees, "GRACE_S", 0.1)
+        server.restart()
+        assert server.session(scratch.session)["file_operation"] is not None
+    finally:
+        release.set()
+        asking.join(WAIT_S)
+    server.wait(scratch.session, lambda found: found["file_operation"] is None)
+    assert set(scratch.files()) == {"a.txt"}

@@ -75,7 +75,11 @@ def test_comments_on_unknown_files_lines_and_turns_are_refused(scratch: Scratch)
     for comment, code, words in (
         ({"path": "none.txt", "line": 1}, "not_found", "none.txt is not among the changes."),
         ({"path": "b.txt", "line": 11}, "invalid", "b.txt has 10 lines, so there is no line 11."),
-        ({"path": "b.txt", "line": 1, "turn": 9}, "not_found", "There is no turn 9 in this session. It has only turn 1."),
+        (
+            {"path": "b.txt", "line": 1, "turn": 9},
+            "not_found",
+            "There is no turn 9 in this session. It has only turn 1.",
+        ),
     ):
         body = {"comments": [{"text": "Why?", **comment}]}
         refused = scratch.post("review", body, expect=404 if code == "not_found" else 400)

@@ -1,6 +1,6 @@
 """Changes files of a working tree from one recorded state to another. Nothing else in Perdure writes into one.
 
-Above: the verbs that restore, discard and merge. Below: difference.py, and the operating system.
+Above: the verbs that restore, discard and merge. Below: difference.py, index.py, and the operating system.
 
 A step names what a path has now and what it should have. `apply` rolls forward: a path that has the new state is done,
 a path that has the old one is changed, and any other is left alone and returned. So after a crash the same steps are
@@ -28,6 +28,7 @@ import msgspec
 from perdure.runtime.git.command import GitError, shown
 from perdure.runtime.git.difference import EXECUTABLE, LINK, SUBMODULE, Entry, contents, differing, is_below, sizes
 from perdure.runtime.git.ignore_rules import ignored
+from perdure.runtime.git.index import tree_with
 from perdure.runtime.git.repository import Repository
 
 READ_BYTES = 1024 * 1024
@@ -130,6 +131,15 @@ def apply(
                 if step.new:
                     writer.write(step, stored.parts(step.new.oid))
         return sorted(tree.conflicts, key=lambda conflict: conflict.path)
+
+
+def outcome(repository: Repository, tree: str, steps: Sequence[Step], *, deadline_s: float | None = None) -> str:
+    """The tree that steps have made of another one, as far as they are done. It has nothing that anybody else changed
+    in the meantime."""
+    with _Tree(repository, steps, deadline_s) as compared:
+        left = {*compared.waiting, *(conflict.path for conflict in compared.conflicts)}
+    done = {step.path: step.new for step in steps if step.path not in left}
+    return tree_with(repository, tree, done, deadline_s) if done else tree
 
 
 class _Tree:

@@ -21,7 +21,7 @@ from perdure.runtime.git.checkout import filtered
 from perdure.runtime.git.command import Git, GitError, GitTimeout, HalfDone, shown
 from perdure.runtime.git.difference import SUBMODULE, Entry, differing, entries
 from perdure.runtime.git.index import IndexChange, Recorded, zero_terminated
-from perdure.runtime.git.repository import Head, Repository, head, in_progress, is_partial, is_unfinished
+from perdure.runtime.git.repository import Head, Repository, head, in_progress, is_unfinished
 
 MAX_NAMED = 5
 """How many paths a sentence lists."""
@@ -102,9 +102,7 @@ def prepare(
         own = {"GIT_INDEX_FILE": os.path.join(place, "index")}
         git.run("-c", "index.sparse=false", "read-tree", base, env=own)
         _add(repository, chosen, present, recorded, own, deadline_s)
-        # Contents of files that the commit leaves as they are need not be there.
-        options = ("--missing-ok",) if is_partial(git) else ()
-        tree = git.run("write-tree", *options, env=own).decode().strip()
+        tree = git.run(*index.write_tree(git), env=own).decode().strip()
         differences = differing(repository, base, tree, deadline_s=deadline_s)
         if not differences:
             raise GitError("There is nothing to commit: the chosen files are as in the last commit.")

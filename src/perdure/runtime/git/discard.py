@@ -154,7 +154,10 @@ class _Discard:
             status, merged = git.returns("merge-file", "--stdout", "--quiet", *names)
         if status:
             # The number of conflicts, or 255 if a file is binary.
-            raise GitError(f"{self._name} was changed since in the same place. Undo that change first.")
+            raise GitError(
+                f"{self._name} was changed later in the same place, so this change can't be taken out. Discard the "
+                "later one first, or edit the file."
+            )
         return merged
 
     def _content(self, entry: Entry) -> bytes:

@@ -11,6 +11,7 @@ import contextlib
 import os
 import secrets
 import shutil
+import tempfile
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -19,7 +20,7 @@ import msgspec
 
 from perdure.runtime.git.command import Git, GitError, shown
 from perdure.runtime.git.difference import PATHS_PER_COMMAND, Entry
-from perdure.runtime.git.repository import Repository
+from perdure.runtime.git.repository import Repository, is_partial
 
 LOCK_TIMEOUT_S = 5.0
 """How long to wait for another git command that changes the index."""
@@ -88,6 +89,23 @@ def write(
     lines += [f"{entry.mode} {entry.oid}\t{path}" for path, entry in entries.items() if entry is not None]
     arguments = (*_WITH_CACHE, "update-index", "--replace", "-z", "--index-info")
     repository.git(deadline_s).run(*arguments, input=zero_terminated(lines), env=env)
+
+
+def tree_with(
+    repository: Repository, tree: str, entries: Mapping[str, Entry | None], deadline_s: float | None = None
+) -> str:
+    """A tree with these entries changed, made in an index of its own."""
+    git = repository.git(deadline_s)
+    with tempfile.TemporaryDirectory(prefix="perdure-git-") as place:
+        own = {"GIT_INDEX_FILE": os.path.join(place, "index")}
+        git.run("-c", "index.sparse=false", "read-tree", tree, env=own)
+        write(repository, entries, own, deadline_s)
+        return git.run(*write_tree(git), env=own).decode().strip()
+
+
+def write_tree(git: Git) -> tuple[str, ...]:
+    """In a partial clone, contents of files that are as in the commit need not be there."""
+    return ("write-tree", "--missing-ok") if is_partial(git) else ("write-tree",)
 
 
 @contextlib.contextmanager

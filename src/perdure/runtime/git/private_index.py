@@ -14,6 +14,7 @@ can't be used is made from scratch. It may lack files: these are read by the nex
 import contextlib
 import hashlib
 import os
+import re
 import secrets
 import shutil
 import stat
@@ -35,6 +36,8 @@ UNUSED_S = 7 * 86_400.0
 shorter than the two weeks for which `git gc` keeps objects that no ref needs: the index may name such ones."""
 ABANDONED_S = 86_400.0
 """Copies of an index that a killed server left are deleted after this time."""
+NAME_CHARS = 32
+"""Of the hash that names the directory of a working tree."""
 
 _ATTRIBUTES = "* -text -crlf -eol -filter -ident !working-tree-encoding\n"
 _SETTINGS = """[core]
@@ -51,6 +54,7 @@ _SETTINGS = """[core]
 """
 _COPIED = r"^core\.(filemode|symlinks|ignorecase|precomposeunicode|sharedrepository)$"
 """Settings that describe the file system, or who may read the objects."""
+_NAME = re.compile(rf"[0-9a-f]{{{NAME_CHARS}}}")
 _LOW = 0xFFFFFFFF
 _FIELDS = struct.Struct(">10I")
 """Of an index entry: ctime and mtime in seconds and nanoseconds, device, inode, mode, user, group, size."""
@@ -69,7 +73,7 @@ class PrivateIndex:
 
     def __init__(self, folder: Path, repository: Repository) -> None:
         name = f"{repository.root}\0{repository.common_dir}\0{repository.object_format}"
-        self._folder = folder / hashlib.sha256(name.encode("utf-8", "surrogateescape")).hexdigest()[:32]
+        self._folder = folder / hashlib.sha256(name.encode("utf-8", "surrogateescape")).hexdigest()[:NAME_CHARS]
         self._repository = repository
         if not self._folder.is_dir():
             _delete_unused(folder)
@@ -219,11 +223,12 @@ def read_index(data: bytes, id_bytes: int) -> dict[bytes, Cached]:
 
 
 def _delete_unused(folder: Path) -> None:
-    """Delete the directories of working trees that are no longer used, and files that killed servers left."""
+    """Delete the directories of working trees that are no longer used, and files that killed servers left. What has
+    another name, such as the notes about open turns, is not a working tree's."""
     now = time.time()
     with contextlib.suppress(FileNotFoundError):
         for entry in list(os.scandir(folder)):
-            if not entry.is_dir(follow_symlinks=False):
+            if not _NAME.fullmatch(entry.name) or not entry.is_dir(follow_symlinks=False):
                 continue
             if entry.stat().st_mtime < now - UNUSED_S:
                 shutil.rmtree(entry.path, ignore_errors=True)

@@ -92,6 +92,24 @@ def joined_turns(turns: list[Change]) -> Change:
     )
 
 
+def continued(so_far: Change | None, change: Change) -> Change:
+    """The record of a whole session after one more turn or operation, without its files."""
+    if so_far is None or so_far.root != change.root or so_far.before is None:
+        return replace(change, turn=None, tools={})
+    return replace(
+        so_far,
+        reason=so_far.reason or change.reason,
+        after=change.after,
+        head_after=change.head_after or so_far.head_after,
+        ended_ms=change.ended_ms,
+        left_alone=joined(so_far.left_alone, change.left_alone),
+        changed_alone=sorted({*so_far.changed_alone, *change.changed_alone}),
+        outside=sorted(dict([*so_far.outside, *change.outside]).items())[:FILES_MAX],
+        shared_with=list(dict.fromkeys([*so_far.shared_with, *change.shared_with])),
+        elsewhere=joined_elsewhere(so_far.elsewhere, change.elsewhere),
+    )
+
+
 def with_places(repo: Repository, change: Change) -> Change:
     """Edits of files that are in no snapshot, because git ignores them or because another repository inside this one
     has them, were made elsewhere."""

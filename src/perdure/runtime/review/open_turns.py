@@ -36,6 +36,8 @@ class OpenTurns:
         found = {}
         with contextlib.suppress(FileNotFoundError):
             for name in os.listdir(self._folder):
+                if name.startswith("."):  # a killed server has not completed it
+                    continue
                 with contextlib.suppress(OSError, *UNREADABLE):
                     note = msgspec.json.decode((self._folder / name).read_bytes(), type=Open)
                     found[note.session_id] = note.turn

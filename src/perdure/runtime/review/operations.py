@@ -21,7 +21,7 @@ from perdure.core.decision import Decision
 from perdure.core.errors import NotOwner, Refused, StoreError
 from perdure.core.files import history_command
 from perdure.core.session import decide
-from perdure.core.state import FileOperation, WaitsFor
+from perdure.core.state import FileOperation, Session, WaitsFor
 from perdure.runtime.git.command import GitError, HalfDone
 from perdure.runtime.git.snapshot import OverBudget
 from perdure.runtime.log.journal import Journal
@@ -30,6 +30,7 @@ from perdure.runtime.review.names import quoted
 from perdure.runtime.review.plans import Done, Impossible, Plan, Planner
 from perdure.runtime.review.recorder import Recorder
 from perdure.runtime.review.records import FILES_MAX, Change, Operation, Records, Skipped
+from perdure.runtime.review.working_trees import Hanging
 from perdure.runtime.running.commands import Commands
 from perdure.runtime.running.facts import Facts
 from perdure.runtime.running.placement import Placement
@@ -39,6 +40,7 @@ from perdure.stores.base import Receipt
 logger = logging.getLogger(__name__)
 
 RETRY_S = 1.0
+LOOK_S = 0.2
 NOTE_S = 60.0
 """How long a note stays at least: the request is recorded after it."""
 FINISHED_TIMEOUT_S = 60.0
@@ -77,7 +79,7 @@ class Operations:
         self._node_id = node_id
         self._running: dict[str, asyncio.Task[None]] = {}
         self._reserved: dict[str, contextlib.ExitStack] = {}
-        """By session whose operation an earlier server has begun: its working trees, until that is complete."""
+        """By session with a stored plan: its working trees, in which no turn begins until the plan is carried out."""
         self._is_stopping = False
         self._noting = asyncio.Lock()
         """Notes are written and deleted one after the other."""
@@ -123,14 +125,33 @@ class Operations:
     async def reserve(self) -> None:
         """Before any turn begins: let none begin in the working trees where an earlier server was stopped in the middle
         of an operation."""
-        for session_id in await self._log.store.documents(self._kind(self._node_id)):
-            journal = await self._log.readable(session_id)
-            operation = journal.state.file_operation if journal is not None else None
-            if journal is None or operation is None:
-                continue
-            if await self._records.get(session_id, plan_name(operation.operation_id), Plan) is not None:
-                roots = await self._recorder.trees.operate(self._planner.roots, journal.state)
-                self._reserved[session_id] = self._recorder.trees.reserve(roots)
+        noted = await self._log.store.documents(self._kind(self._node_id))
+        # At once: each may have to wait for a file system that hangs.
+        await asyncio.gather(*(self._reserve_begun(session_id) for session_id in noted))
+
+    async def _reserve_begun(self, session_id: str) -> None:
+        journal = await self._log.readable(session_id)
+        operation = journal.state.file_operation if journal is not None else None
+        if journal is None or operation is None:
+            return
+        plan = await self._records.get(session_id, plan_name(operation.operation_id), Plan)
+        if plan is not None:
+            try:
+                self._reserve(session_id, await self._roots(journal.state, plan))
+            except Hanging:
+                self._reserve(session_id, [plan.root])
+
+    async def _roots(self, state: Session, plan: Plan | None) -> list[str]:
+        """The working trees that an operation of this session may change, in the order in which to lock them. Raises
+        Hanging."""
+        found = await self._recorder.trees.look(state.workdir, self._planner.roots, state)
+        return sorted({*found, plan.root}) if plan is not None else found
+
+    def _reserve(self, session_id: str, roots: list[str]) -> None:
+        earlier = self._reserved.get(session_id)
+        self._reserved[session_id] = self._recorder.trees.reserve(roots)
+        if earlier is not None:
+            earlier.close()
 
     def _release(self, session_id: str) -> None:
         if (reserved := self._reserved.pop(session_id, None)) is not None:
@@ -195,7 +216,8 @@ class Operations:
 
         def over(_: asyncio.Task[None]) -> None:
             self._running.pop(session_id, None)
-            self._release(session_id)
+            if not self._is_stopping:  # or a turn would begin in the middle of an operation
+                self._release(session_id)
             self._changed(session_id)
 
         task.add_done_callback(over)
@@ -229,6 +251,9 @@ class Operations:
             except Exception:
                 logger.exception("session %s: can't record a file operation; retrying without its details", session_id)
                 result = self._refused(operation, UNRECORDED) if result is None else _without_details(result)
+            if result is not None:
+                # Only its record is missing. Turns need not wait for that.
+                self._release(session_id)
             await asyncio.sleep(RETRY_S)
 
     async def _result_of(self, journal: Journal, operation: FileOperation) -> Operation:
@@ -241,6 +266,8 @@ class Operations:
             if refusal.code == "not_found":
                 raise
             return self._refused(operation, Impossible(refusal.code, refusal.detail))
+        except Impossible as error:
+            return self._refused(operation, error)
         except Exception:
             logger.exception("session %s: a file operation failed", journal.state.id)
             message = "The files could not be changed, or not all of them; the server's log has the cause."
@@ -253,14 +280,28 @@ class Operations:
         committed: str | None = None
         self.at("asked")
         trees = self._recorder.trees
-        async with trees.operating(await trees.operate(self._planner.roots, journal.state)):
-            self._release(session_id)
+        try:
+            roots = await self._roots(journal.state, plan)
+        except Hanging as error:
+            if plan is not None:
+                raise HalfDone(error.message) from error
+            raise Impossible("unavailable", error.message) from error
+        if plan is not None:
+            self._reserve(session_id, roots)
+            await self._wait_for_others(journal, plan, roots)
+        else:
+            # Those whose turns have ended, and are only being recorded.
+            for other in self._others_in(roots, session_id):
+                await self._recorder.finished(other)
+        async with trees.operating(roots):
             while True:
                 try:
                     if plan is None:
                         await self._check(journal, operation)
                         plan = await self._planner.plan(journal.state, operation)
                         await self._records.put(session_id, name, plan)
+                        # Until it is carried out, even if that takes several tries.
+                        self._reserve(session_id, roots)
                         self.at("planned")
                     done = await trees.operate(self._planner.carry_out, session_id, plan)
                     self.at("carried out")
@@ -271,6 +312,9 @@ class Operations:
                     if committed is not None:
                         impossible.message += " The uncommitted files were committed to the session's branch first."
                     result = self._refused(operation, impossible)
+                    if operation.action == "clean_up":
+                        # Nobody waits for the answer.
+                        logger.warning("session %s: %s", session_id, impossible.message)
                     if plan is not None and plan.steps:
                         await self._note_changed_files(result, session_id, plan)
                     break
@@ -292,6 +336,25 @@ class Operations:
             )
             await self._recorder.follow(session_id, moved)
         return result
+
+    async def _wait_for_others(self, journal: Journal, plan: Plan, roots: list[str]) -> None:
+        """Before a stored plan is carried out: wait until no turn of another session works where it changes files. One
+        may have begun there before this node took the plan over. There is no deadline: people can abort that turn."""
+        session_id, is_said = journal.state.id, False
+        # A clean-up changes nothing in the repository, where others may work, and planning it asks for the sessions in
+        # the worktree.
+        changed = roots if plan.merge is not None else [plan.root] if plan.worktree is None else []
+        while others := self._others_in(changed, session_id):
+            if not is_said:
+                why = f"session {others[0]} works in the same directory"
+                logger.warning("session %s: a file operation is half done and waits: %s", session_id, why)
+                is_said = True
+            await asyncio.sleep(LOOK_S)
+        if is_said:
+            await self._log.claim(journal)
+
+    def _others_in(self, roots: list[str], session_id: str) -> list[str]:
+        return [other for root in roots for other in self._recorder.works_in(root) if other != session_id]
 
     async def _note_changed_files(self, result: Operation, session_id: str, plan: Plan) -> None:
         """A plan was stopped by an error: if it has changed files by then, keep what an undo needs."""

@@ -26,10 +26,10 @@ from perdure.runtime.git.command import GitError, shown
 from perdure.runtime.git.difference import SUBMODULE, is_below
 from perdure.runtime.git.repository import Repository, find, in_progress
 from perdure.runtime.git.snapshot import LeftAlone, Snapshot
-from perdure.runtime.review import others
+from perdure.runtime.review import attribution
+from perdure.runtime.review.attribution import Stored
 from perdure.runtime.review.comparison import compared
 from perdure.runtime.review.names import quoted, unquoted
-from perdure.runtime.review.others import Facts
 from perdure.runtime.review.recorder import Recorder, ref_of
 from perdure.runtime.review.records import SESSION, Change, ChangedPath, Operation, Records, Skipped, turn_name
 
@@ -105,63 +105,61 @@ class Planner:
     @staticmethod
     def roots(state: Session) -> list[str]:
         """The working trees that an operation of this session may change, in the order in which to lock them."""
-        places = [state.workdir, *([state.worktree["repository"]] if state.worktree else [])]
+        places = [state.workdir, *(_places_of_merge(own_worktree(state)) if state.worktree is not None else [])]
         return sorted({root for place in places if (root := _root_of(place)) is not None})
 
     # Planning ------------------------------------------------------------------------------------------------------
 
     async def plan(self, state: Session, operation: FileOperation) -> Plan:
         """Raises Impossible, GitError or OverBudget."""
-        facts = await self._facts(state.id, operation.details)
-        return await self._recorder.trees.operate(self._plan, state, operation, facts)
+        stored = await self._stored(state.id, operation.details)
+        return await self._recorder.trees.operate(self._plan, state, operation, stored)
 
     async def preview(self, state: Session, details: dict[str, Any]) -> Preview:
         """What a restore would do, without doing it."""
-        facts, trees = await self._facts(state.id, details), self._recorder.trees
-        root = facts.turn.root if facts.turn is not None else state.workdir
+        stored, trees = await self._stored(state.id, details), self._recorder.trees
+        root = stored.turn.root if stored.turn is not None else state.workdir
         async with trees.within_budget(root, counts=False):
-            return await trees.in_thread(self._preview, state, details, facts)
+            return await trees.in_thread(self._preview, state, details, stored)
 
-    async def _facts(self, session_id: str, details: dict[str, Any]) -> Facts:
+    async def _stored(self, session_id: str, details: dict[str, Any]) -> Stored:
         turn, undone = details.get("turn"), details.get("operation_id")
-        return Facts(
+        return Stored(
             turn=await self._records.get(session_id, turn_name(turn), Change) if turn is not None else None,
             session=await self._records.get(session_id, SESSION, Change),
             undone=await self._records.get(session_id, f"operation-{undone}", Operation) if undone else None,
-            turns=await self._records.all(session_id, "turn-", Change)
-            if turn is not None or "message" in details
-            else [],
+            turns=await self._records.all(session_id, "turn-", Change) if undone is None else [],
             operations=await self._records.all(session_id, "operation-", Operation) if turn is not None else [],
         )
 
-    def _plan(self, state: Session, operation: FileOperation, facts: Facts) -> Plan:
-        return _PLANS[operation.action](self, state, operation, facts)
+    def _plan(self, state: Session, operation: FileOperation, stored: Stored) -> Plan:
+        return _PLANS[operation.action](self, state, operation, stored)
 
-    def _restore(self, state: Session, operation: FileOperation, facts: Facts) -> Plan:
+    def _restore(self, state: Session, operation: FileOperation, stored: Stored) -> Plan:
         details, turn = operation.details, operation.details["turn"]
-        repo, target = self._target(state, details, facts)
+        repo, target = self._target(state, details, stored)
         taken = self._now(state, repo, operation)
         now = taken.tree
-        alone = _alone(facts.turn, taken)
+        alone = _alone(stored.turn, taken)
         steps = apply.plan(repo, now, target, paths=_paths_in(details), without=alone)
         ignored = _ignored(repo, now, target, details, [*alone, *(step.path for step in steps)])
-        steps, skipped = _decided(others.changed(repo, facts, details, steps), steps, details.get("outside"))
+        steps, skipped = _decided(attribution.changed(repo, stored, details, steps), steps, details.get("outside"))
         skipped += [Skipped(one.path, one.reason) for one in ignored]
         at = "after" if details.get("point") == "after" else "before"
         count, rest = _count(len(steps), "file"), "other " if skipped else ""
         message = f"Restored {count} to {at} turn {turn}."
         if not steps:
             message = f"The {rest}files are already as {at} turn {turn}."
-        return self._of_steps(state, operation, facts, repo, now, steps, skipped, message, turn)
+        return self._of_steps(state, operation, stored, repo, now, steps, skipped, message, turn)
 
-    def _preview(self, state: Session, details: dict[str, Any], facts: Facts) -> Preview:
-        repo, target = self._target(state, details, facts)
+    def _preview(self, state: Session, details: dict[str, Any], stored: Stored) -> Preview:
+        repo, target = self._target(state, details, stored)
         taken = self._recorder.trees.snapshot(repo, ref_of(state.id, "preview"), {}, counts=False)
-        alone = _alone(facts.turn, taken)
+        alone = _alone(stored.turn, taken)
         steps = apply.plan(repo, taken.tree, target, paths=_paths_in(details), without=alone)
         ignored = _ignored(repo, taken.tree, target, details, [*alone, *(step.path for step in steps)])
-        outside = [Skipped(path, reason) for path, reason in others.changed(repo, facts, details, steps)]
-        change = facts.turn
+        outside = [Skipped(path, reason) for path, reason in attribution.changed(repo, stored, details, steps)]
+        change = stored.turn
         assert change is not None
         then = change.head_after if details.get("point") == "after" else change.head_before
         moved = None
@@ -169,9 +167,9 @@ class Planner:
             moved = f"The branch stays at {taken.head[:10]}. It was at {then[:10]}: commits made since then remain."
         return Preview(files=_paths(steps), outside=outside, left_alone=[*taken.left_alone, *ignored], head_moved=moved)
 
-    def _target(self, state: Session, details: dict[str, Any], facts: Facts) -> tuple[Repository, str]:
+    def _target(self, state: Session, details: dict[str, Any], stored: Stored) -> tuple[Repository, str]:
         """The repository, and the tree to restore."""
-        change, turn = facts.turn, details["turn"]
+        change, turn = stored.turn, details["turn"]
         if turn > state.last_turn:
             raise Impossible("not_found", f"There is no turn {turn}.")
         repo = _repository(state)
@@ -183,10 +181,10 @@ class Planner:
         _same_place(change, repo)
         return repo, target
 
-    def _discard(self, state: Session, operation: FileOperation, facts: Facts) -> Plan:
+    def _discard(self, state: Session, operation: FileOperation, stored: Stored) -> Plan:
         details = operation.details
         path, hunks, turn = unquoted(details["path"]), details.get("hunks"), details.get("turn")
-        change, repo = facts.turn if turn is not None else facts.session, _repository(state)
+        change, repo = stored.turn if turn is not None else stored.session, _repository(state)
         if change is None or change.before is None or change.after is None:
             raise Impossible("not_found", "There is no snapshot of these changes, so they can't be discarded.")
         _same_place(change, repo)
@@ -197,9 +195,12 @@ class Planner:
         if expected is not None and expected != found.new_id:
             message = f"{quoted(path)} has changed since you read it. Reload the changes."
             raise Impossible("files_changed", message, [(path, CHANGED_SINCE_READ)])
-        is_mixed = turn is None and not {path, found.old_path}.isdisjoint(name for name, _ in change.outside)
+        is_mixed = turn is None and not attribution.between_turns(repo, stored).isdisjoint((path, found.old_path))
         if is_mixed and details.get("outside") != "overwrite":
-            message = f"{quoted(path)} also has changes of somebody else. Discard one turn's, or overwrite them."
+            message = (
+                f"{quoted(path)} also has changes from outside this session. Give a turn to discard only its change, "
+                "or choose to overwrite both."
+            )
             raise Impossible("files_changed", message, [(path, ALSO_CHANGED)], choice=True)
         now = self._now(state, repo, operation).tree
         steps = discard.without(repo, change.before, change.after, now, path, hunks)
@@ -207,11 +208,11 @@ class Planner:
         what = f"{_count(len(hunks), 'hunk')} of {name}" if hunks is not None else f"the change to {name}"
         message = f"Discarded {what}." if steps else f"Nothing to discard: {name} no longer has {_the(hunks)}."
         # It merges: what somebody else has changed in the same file since then stays.
-        kept = others.foreign(repo, facts, steps)
-        return self._of_steps(state, operation, facts, repo, now, steps, [], message, turn, kept)
+        kept = attribution.foreign(repo, stored, steps)
+        return self._of_steps(state, operation, stored, repo, now, steps, [], message, turn, kept)
 
-    def _undo(self, state: Session, operation: FileOperation, facts: Facts) -> Plan:
-        done = facts.undone
+    def _undo(self, state: Session, operation: FileOperation, stored: Stored) -> Plan:
+        done = stored.undone
         if done is None or done.before is None or done.after is None:
             raise Impossible("not_found", "This session has no such operation to undo.")
         if done.undone or not done.undoable:
@@ -230,16 +231,17 @@ class Planner:
         ]
         choice, said = operation.details.get("outside"), "{} changed since this operation."
         steps, skipped = _decided(outside, steps, choice, said=said)
-        message = f"Undone: {_count(len(steps), 'file')} changed back."
-        return self._of_steps(state, operation, facts, repo, now, steps, skipped, message, done.turn, done.overwritten)
+        message = f"Undone: {_count(len(steps), 'file')} changed back." if steps else "No file was changed back."
+        return self._of_steps(state, operation, stored, repo, now, steps, skipped, message, done.turn, done.overwritten)
 
-    def _commit(self, state: Session, operation: FileOperation, facts: Facts) -> Plan:
+    def _commit(self, state: Session, operation: FileOperation, stored: Stored) -> Plan:
         repo, details = _repository(state), operation.details
         paths, skipped = _paths_in(details), list[Skipped]()
         if paths is None:
             # What another session is writing may be half done, and nobody has chosen it.
             self._refuse_while_others_work(state, repo.root)
-            paths, skipped = others.uncommitted(repo, facts)
+            commits.refuse_operation(repo, "commit")
+            paths, skipped = attribution.uncommitted(repo, stored)
             if not paths:
                 found = [(one.path, one.reason) for one in skipped]
                 raise Impossible("conflict", "This session has no uncommitted changes.", found)
@@ -269,9 +271,10 @@ class Planner:
             message = f"{count} changed since you read the changes, so nothing was committed. Reload the changes."
             raise Impossible("files_changed", message, [(path, CHANGED_SINCE_READ) for path in changed])
 
-    def _merge(self, state: Session, operation: FileOperation, facts: Facts) -> Plan:
+    def _merge(self, state: Session, operation: FileOperation, stored: Stored) -> Plan:
         own, details = own_worktree(state), operation.details
-        self._refuse_while_others_work(state, own.repository)
+        for place in _places_of_merge(own):
+            self._refuse_while_others_work(state, place)
         uncommitted = worktrees.uncommitted(own)
         try:
             if uncommitted and (text := details.get("commit_message")) is not None:
@@ -315,7 +318,7 @@ class Planner:
             skipped=[Skipped(path, "It is not committed, so it was not merged.") for path in uncommitted],
         )
 
-    def _clean_up(self, state: Session, operation: FileOperation, facts: Facts) -> Plan:
+    def _clean_up(self, state: Session, operation: FileOperation, stored: Stored) -> Plan:
         own = own_worktree(state)
         if (reason := worktrees.removable(own)) is not None:
             raise Impossible("conflict", f"The worktree {own.path} was kept: {reason}")
@@ -344,7 +347,7 @@ class Planner:
         self,
         state: Session,
         operation: FileOperation,
-        facts: Facts,
+        stored: Stored,
         repo: Repository,
         now: str,
         steps: list[apply.Step],
@@ -369,8 +372,8 @@ class Planner:
             keep=[keep] if (keep := os.path.relpath(state.workdir, repo.root)) != "." else [],
             files=_paths(steps),
             skipped=skipped,
-            outside=sorted({*others.kept(repo, facts, now, steps), *kept}),
-            overwritten=sorted(set(others.foreign(repo, facts, steps)) - set(kept)),
+            outside=sorted({*attribution.kept(repo, stored, now, steps), *kept}),
+            overwritten=sorted(set(attribution.foreign(repo, stored, steps)) - set(kept)),
             turn=turn,
             before=now,
             undoable=bool(steps),
@@ -399,12 +402,16 @@ class Planner:
         return Done(message=plan.message, skipped=_as_skipped(left), after=after)
 
     def result(self, session_id: str, plan: Plan) -> str:
-        """The files after a plan, which an undo starts from. Blocks."""
-        ref = ref_of(session_id, plan.operation_id)
-        return self._recorder.trees.snapshot(_at(plan.root), ref, {}, parent=plan.before).tree
+        """The files before a plan, with what it has changed since: an undo goes back from there. What others change at
+        the same time remains theirs. Blocks."""
+        repo, ref = _at(plan.root), ref_of(session_id, plan.operation_id)
+        assert plan.before is not None
+        after = apply.outcome(repo, plan.before, plan.steps)
+        self._recorder.trees.keep(repo, ref, after, plan.before, {})
+        return after
 
 
-_PLANS: dict[str, Callable[[Planner, Session, FileOperation, Facts], Plan]] = {
+_PLANS: dict[str, Callable[[Planner, Session, FileOperation, Stored], Plan]] = {
     "restore": Planner._restore,
     "discard": Planner._discard,
     "undo": Planner._undo,
@@ -420,6 +427,17 @@ def own_worktree(state: Session) -> worktrees.Worktree:
             "conflict", "This session has no worktree of its own. Start one with the workspace setting `worktree`."
         )
     return msgspec.convert(state.worktree, worktrees.Worktree)
+
+
+def _places_of_merge(own: worktrees.Worktree) -> list[str]:
+    """The working trees that a merge of a session's branch may change, besides its own: the repository, and those that
+    have the base branch checked out."""
+    try:
+        repo = find(own.repository)
+        known = worktrees.places(repo) if repo is not None else ()
+        return sorted({own.repository, *(place.path for place in known if place.branch == own.base is not None)})
+    except GitError:
+        return [own.repository]
 
 
 def _root_of(place: str) -> str | None:
@@ -470,7 +488,7 @@ def _decided(
     steps: list[apply.Step],
     choice: Outside | None,
     *,
-    said: str = "Somebody else changed {}.",
+    said: str = "{} also changed outside this session.",
 ) -> tuple[list[apply.Step], list[Skipped]]:
     """The steps that remain, and the files to keep. Raises Impossible if somebody has to choose."""
     if not outside or choice == "overwrite":

@@ -2,38 +2,36 @@
 
 Above: the runner, which waits for the first snapshot before it gives the agent a turn's message; the engine. Below: git
 snapshots and the records. The recorder follows the log: a turn that has ended gets its second snapshot, however it
-ended. A snapshot that isn't possible never holds up a turn for longer than its time budget; the turn's record then says
-why there is none.
+ended. A turn never waits for ever: the record of the turn before, the repository, the snapshot and its comparison with
+the last one have a time limit each. If there is no snapshot, the turn's record says why.
 """
 
 import asyncio
 import contextlib
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import quote, unquote
+from urllib.parse import quote
 
 import msgspec
 from msgspec.structs import replace
 
 from perdure.core import events as ev
-from perdure.core.clock import seconds
 from perdure.core.decision import Decision
 from perdure.core.errors import NOTHING_KEPT, NotOwner, Refused, StoreError
 from perdure.core.state import Session
 from perdure.runtime.git.command import GitError
 from perdure.runtime.git.repository import Repository, find
-from perdure.runtime.git.snapshot import REFS, Limits, Snapshots
+from perdure.runtime.git.snapshot import REFS, Limits, Snapshot, Snapshots
 from perdure.runtime.git.worktree import Worktree, ensure, is_complete
 from perdure.runtime.log.journal import Journal
 from perdure.runtime.log.log import Log
 from perdure.runtime.review.comparison import (
     compare,
+    continued,
     edits_of,
-    joined,
-    joined_elsewhere,
     joined_turns,
     left_alone_of,
     marks_of,
@@ -41,14 +39,15 @@ from perdure.runtime.review.comparison import (
     with_places,
 )
 from perdure.runtime.review.open_turns import OpenTurns
-from perdure.runtime.review.records import FILES_MAX, SESSION, Change, Records, Sharing, turn_name
+from perdure.runtime.review.overlaps import Overlaps, is_running
+from perdure.runtime.review.records import FILES_MAX, GONE, SESSION, Change, Records, turn_name
 from perdure.runtime.review.working_trees import WorkingTrees
 from perdure.runtime.running.facts import Facts
 
 logger = logging.getLogger(__name__)
 
 RUNNING = "running"
-LATE = "The server was restarted during the turn, so changes made shortly after it may be included."
+LATE = "A turn ended while the server was not running, so what others changed until it was back may be included."
 INTERRUPTED = "The server stopped before it could record the state after the turn."
 UNSTORED = "What the turn changed could not be stored; the server's log has the cause."
 UNSEEN_S = 5.0
@@ -64,8 +63,10 @@ TRIES_MAX = 10
 """How often a record is tried that the store refuses for no passing reason, such as its size."""
 BEGUN_MAX = 10_000
 """For how many sessions to remember the newest turn."""
-NOTE_MAX_MS = 24 * 60 * 60 * 1000
-"""How long an open note of a session that this server doesn't know counts."""
+COMPARING_TIMEOUT_S = 5.0
+"""How long a turn waits to learn what others have changed since the session's last one. It is unknown then."""
+STARTING_TIMEOUT_S = 5.0
+"""How long a starting server waits to learn in which repositories turns go on. It learns the others later."""
 STOP_TIMEOUT_S = 5.0
 """How long a stopping server waits for snapshots. The next one takes those that are missing."""
 
@@ -92,6 +93,7 @@ class Recorder:
         self._facts = facts
         self.records = records
         self.trees = WorkingTrees(snapshots, limits, log.steady)
+        self._overlaps = Overlaps(log, self.trees)
         self._notes = OpenTurns(folder)
         self._open: dict[str, int] = {}
         """By session: the turn that has a first snapshot and no second one."""
@@ -113,22 +115,37 @@ class Recorder:
         """Called, and awaited, when a turn's changes are stored."""
         log.watch(self._changed)
 
-    async def start(self) -> None:
-        """Take up the turns that were open when an earlier server stopped."""
+    async def reserve(self) -> None:
+        """Before any turn begins: read which turns were open when an earlier server stopped."""
         for session_id, turn in (await asyncio.to_thread(self._notes.all)).items():
             self._open[session_id] = turn
             self._has_begun(session_id, turn)
             self._is_late.add(session_id)
             if (change := await self.records.get(session_id, turn_name(turn), Change)) is not None:
                 self._places[session_id] = _Place(change.root, turn)
+
+    async def start(self, resumed: Iterable[Journal]) -> None:
+        """Take up these turns, and those that go on in `resumed`: some have no snapshot."""
+        for session_id in list(self._is_late):
             self._log.keep(self._take_up(session_id))
+        if finding := [self._log.keep(self._take_place(journal)) for journal in resumed]:
+            await asyncio.wait(finding, timeout=STARTING_TIMEOUT_S)
+
+    async def _take_place(self, journal: Journal) -> None:
+        """No operation of another session may begin where a turn goes on."""
+        session_id, turn = journal.state.id, journal.state.turn
+        if turn is None or session_id in self._places:
+            return
+        found = await self.trees.find(journal.state.workdir)
+        if isinstance(found, Repository) and is_running(journal, turn.turn):
+            self._places.setdefault(session_id, _Place(found.root, turn.turn))
 
     async def _take_up(self, session_id: str) -> None:
         journal = await self._log.readable(session_id)
         if journal is None:
             await self._forget(session_id)
             return
-        if _is_running(journal, self._open.get(session_id, 0)):
+        if is_running(journal, self._open.get(session_id, 0)):
             self._survived[session_id] = self._log.steady()
         self._changed(session_id)
 
@@ -148,9 +165,9 @@ class Recorder:
         """Take the snapshot before the running turn, once. The turn must not change files until this returns. It may
         wait for a file operation, so cancel it if the turn is aborted. Raises Refused if the session has no directory
         to work in."""
-        state = journal.state
-        if state.worktree is not None:
-            await self._ensure_worktree(state)
+        if journal.state.worktree is not None:
+            await self._ensure_worktree(journal.state)
+        state = journal.state  # read after the wait: the turn may have begun meanwhile
         if state.turn is None or not state.working:
             return
         session_id, turn = state.id, state.turn.turn
@@ -166,7 +183,11 @@ class Recorder:
     async def _begin(self, journal: Journal, session_id: str, turn: int) -> None:
         state = journal.state
         if self.trees.limits is not None:
-            await self._finish_earlier(journal)
+            try:
+                await self._finish_earlier(journal)
+            except Exception:
+                # The turn must wait for operations all the same.
+                logger.exception("session %s: the record of the turn before turn %d stays as it is", session_id, turn)
         root = await self.trees.find(state.workdir)
         if isinstance(root, Repository):
             await self.trees.lock(root.root).without_operation()
@@ -220,18 +241,18 @@ class Recorder:
             raise Refused("unavailable", f"The session's worktree could not be created again: {why}") from error
 
     async def _finish_earlier(self, journal: Journal) -> None:
-        """The turn before this one may have ended just now, or under an earlier server. If its record can't be stored,
-        continue without it."""
+        """The turn before this one may have ended just now, or before a restart. Continue if it can't be recorded."""
         session_id, turn = journal.state.id, self._open.get(journal.state.id)
         if turn is None and session_id not in self._begun:
             # The session's first turn on this node: another one may have left the previous record open.
             names = await self.records.names(session_id, "turn-")
             last = await self.records.get(session_id, names[-1], Change) if names else None
-            if last is not None and last.state == RUNNING and last.turn is not None:
-                self._is_late.add(session_id)
-                turn = last.turn
-        if turn is None:
+            turn = last.turn if last is not None and last.state == RUNNING else None
+        if turn is None or is_running(journal, turn):
+            # If it runs, a server was killed between its snapshot and its launch.
             return
+        if session_id not in self._open:
+            self._is_late.add(session_id)
         task = self._finish_soon(journal, turn)
         if not await self._has_finished(session_id, task):
             task.cancel()
@@ -258,7 +279,7 @@ class Recorder:
         change = Change(turn=turn, state=RUNNING, directory=workdir, began_ms=now_ms)
         if isinstance(found, str):
             return replace(change, state="unavailable", reason=found)
-        taken = await self.trees.take(found, ref_of(session_id, turn), {"since_ms": now_ms})
+        taken = await self._take(found, session_id, turn, {"since_ms": now_ms})
         if isinstance(taken, str):
             return replace(change, state="unavailable", reason=taken, root=found.root)
         latest = await self.records.get(session_id, SESSION, Change)
@@ -267,22 +288,40 @@ class Recorder:
         last = await self.records.get(session_id, names[-1], Change) if names else None
         # What changed in a turn without snapshots isn't somebody else's, or not known to be.
         is_gap = last is not None and last.state != "ready"
-        outside = None if is_gap else await self.trees.in_thread(outside_of, found, previous, taken.tree)
+        outside: list[tuple[str, str]] | None = None
+        marks: dict[str, str] = {}
+        try:
+            async with asyncio.timeout(COMPARING_TIMEOUT_S):
+                marks = await self.trees.in_thread(marks_of, found, taken.left_alone)
+                if not is_gap:
+                    outside = await self.trees.in_thread(outside_of, found, previous, taken.tree)
+        except (GitError, TimeoutError):
+            logger.warning("session %s: can't tell in time what others changed before turn %d", session_id, turn)
         return replace(
             change,
             root=found.root,
             before=taken.tree,
             head_before=taken.head,
             left_alone=taken.left_alone,
-            marks=await self.trees.in_thread(marks_of, found, taken.left_alone),
+            marks=marks,
             outside=(outside or [])[:FILES_MAX],
             outside_is_complete=outside is not None and len(outside) <= FILES_MAX,
             previous=previous,
         )
 
+    async def _take(
+        self, repo: Repository, session_id: str, turn: int, note: dict[str, Any], parent: str | None = None
+    ) -> Snapshot | str:
+        taken = await self.trees.take(repo, ref_of(session_id, turn), note, parent=parent)
+        if await self.records.is_erased(session_id):
+            # The erase did not wait any longer, and its snapshots must not stay.
+            await self.trees.forget(repo, ref_name(session_id))
+            raise Refused("not_found", GONE)
+        return taken
+
     def works_in(self, root: str) -> list[str]:
-        """The sessions of this node whose turns work in this working tree, or have no second snapshot yet."""
-        return [session_id for session_id, place in self._places.items() if place.root == root]
+        """The sessions of this node whose turns work in this working tree, or have none after it. In any thread."""
+        return [session_id for session_id, place in list(self._places.items()) if place.root == root]
 
     # After a turn ------------------------------------------------------------------------------------------------
 
@@ -294,9 +333,9 @@ class Recorder:
         if journal is None:
             if session_id in self._log.erased:
                 self._log.keep(self._forget(session_id))
-        elif turn is not None and not _is_running(journal, turn):
+        elif turn is not None and not is_running(journal, turn):
             self._finish_soon(journal, turn)
-        elif turn is None and place is not None and not _is_running(journal, place.turn):
+        elif turn is None and place is not None and not is_running(journal, place.turn):
             # A turn without snapshots.
             self._places.pop(session_id, None)
 
@@ -408,7 +447,7 @@ class Recorder:
                 await self._close(original, session_id, change)
             return replace(change, state="unavailable", reason=reason), b""
         note = {"since_ms": change.began_ms, "until_ms": now_ms}
-        taken = await self.trees.take(found, ref_of(session_id, turn), note, parent=change.before)
+        taken = await self._take(found, session_id, turn, note, change.before)
         if isinstance(taken, str):
             await self._close(found, session_id, change)
             return replace(change, state="unavailable", reason=taken), b""
@@ -428,7 +467,7 @@ class Recorder:
         except GitError as error:
             return replace(change, state="unavailable", reason=error.message), b""
         change = await self.trees.in_thread(with_places, found, change)
-        return replace(change, shared_with=await self._sharing(found, session_id, change)), patch
+        return replace(change, shared_with=await self._overlaps.of(found, ref_name(session_id), change)), patch
 
     def _ended_unseen(self, journal: Journal, turn: int) -> bool:
         """Whether the turn may have ended some time before its second snapshot: while no server ran, or while the store
@@ -440,38 +479,9 @@ class Recorder:
         seen_s = self._log.steady() - self._survived.get(session_id, math.inf)
         return has_failed or seen_s < UNSEEN_S
 
-    async def _sharing(self, repo: Repository, session_id: str, change: Change) -> list[Sharing]:
-        """The turns of other sessions that ran in the same working tree at the same time."""
-        given = (repo, ref_name(session_id), change.began_ms, change.ended_ms)
-        try:
-            found = await self.trees.in_thread(self.trees.snapshots.overlapping, *given)
-        except GitError as error:
-            logger.warning("session %s: can't tell which sessions worked beside it: %s", session_id, error.message)
-            return []
-        return [
-            Sharing(session_of(name), number)
-            for name, number, began_ms, is_open in found
-            if not is_open or await self._ran_until(session_of(name), number, began_ms, change.began_ms)
-        ]
-
-    async def _ran_until(self, session_id: str, turn: int, began_ms: int, until_ms: int) -> bool:
-        """Whether a turn whose note is open ran at this time or later. Its second snapshot may still be due, on any
-        node; or its server died before it closed the note."""
-        try:
-            journal = await self._log.readable(session_id)
-            if journal is not None:
-                await journal.catch_up()
-        except StoreError:
-            journal = None
-        if journal is None:
-            return int(self._log.now() * 1000) - began_ms < NOTE_MAX_MS
-        ended_at = journal.state.turn.ended_at if journal.state.turn is not None else None
-        is_last = journal.state.turn is not None and journal.state.turn.turn == turn
-        return _is_running(journal, turn) or (is_last and ended_at is not None and seconds(ended_at) * 1000 >= until_ms)
-
     async def _close(self, repo: Repository, session_id: str, change: Change) -> None:
         """Note in the repository that a turn has ended, of which there is no second snapshot."""
-        if change.before is None:
+        if change.before is None or await self.records.is_erased(session_id):
             return
         note = {"since_ms": change.began_ms, "until_ms": change.ended_ms}
         ref = ref_of(session_id, change.turn or 0)
@@ -503,21 +513,7 @@ class Recorder:
         if change.before is None or change.after is None:
             return
         so_far = await self.records.get(session_id, SESSION, Change)
-        if so_far is not None and so_far.root == change.root and so_far.before is not None:
-            outside = dict([*so_far.outside, *change.outside])
-            whole = replace(
-                so_far,
-                after=change.after,
-                head_after=change.head_after or so_far.head_after,
-                ended_ms=change.ended_ms,
-                left_alone=joined(so_far.left_alone, change.left_alone),
-                changed_alone=sorted({*so_far.changed_alone, *change.changed_alone}),
-                outside=sorted(outside.items())[:FILES_MAX],
-                shared_with=list(dict.fromkeys([*so_far.shared_with, *change.shared_with])),
-                elsewhere=joined_elsewhere(so_far.elsewhere, change.elsewhere),
-            )
-        else:
-            whole = replace(change, turn=None, tools={}, reason=None)
+        whole = continued(so_far, change)
         found = await self.trees.find(change.root)
         if isinstance(found, Repository):
             try:
@@ -584,15 +580,6 @@ def ref_name(session_id: str) -> str:
     return quote(session_id, safe="").replace("~", "%7E").replace(".", "%2E")
 
 
-def session_of(name: str) -> str:
-    return unquote(name)
-
-
 def ref_of(session_id: str, of: int | str) -> str:
     """The ref that keeps the snapshots of a turn or an operation."""
     return f"{REFS}{ref_name(session_id)}/{of}"
-
-
-def _is_running(journal: Journal, turn: int) -> bool:
-    state = journal.state
-    return state.working and state.turn is not None and state.turn.turn == turn

@@ -6,6 +6,7 @@ before the event that announces it, and is erased with its session.
 """
 
 import asyncio
+import contextlib
 import json
 import os
 import secrets
@@ -21,7 +22,7 @@ from perdure.core.events import FileAction
 from perdure.runtime.data.filesystem import make_private
 from perdure.runtime.git.difference import FileChange
 from perdure.runtime.git.snapshot import LeftAlone
-from perdure.stores.shared import SharedStore
+from perdure.runtime.log.log import Log
 
 T = TypeVar("T")
 
@@ -33,6 +34,7 @@ COMPRESSION_LEVEL = 1
 LARGE_BYTES = 64 * 1024
 """Larger records are decoded in a thread."""
 SESSION = "session"
+GONE = "The session was erased."
 
 
 class Elsewhere(Struct, frozen=True):
@@ -154,9 +156,10 @@ def turn_name(turn: int) -> str:
 class Records:
     """Small files of a session. `put` is durable when it returns."""
 
-    def __init__(self, root: Path, shared: SharedStore | None) -> None:
+    def __init__(self, root: Path, log: Log) -> None:
         self._root = root
-        self._shared = shared
+        self._log = log
+        self._shared = log.shared
 
     async def get(self, session_id: str, name: str, kind: type[T]) -> T | None:
         """A record; None if there is none, or if it can't be read."""
@@ -192,14 +195,29 @@ class Records:
         return await asyncio.to_thread(_read, self._root / session_id / (PREFIX + name))
 
     async def write(self, session_id: str, name: str, data: bytes) -> None:
+        """Raises Refused if the session was erased, whose folder must not come back."""
         if self._shared is not None:
             if not await self._shared.put_file(session_id, PREFIX + name, data, early=False):
-                raise Refused("not_found", "The session was erased.")
+                raise Refused("not_found", GONE)
             return
+        if await self.is_erased(session_id):
+            raise Refused("not_found", GONE)
+        folder = self._root / session_id
         try:
-            await asyncio.to_thread(_write, self._root / session_id, PREFIX + name, data)
+            await asyncio.to_thread(_write, folder, PREFIX + name, data)
         except OSError as error:
             raise StoreFull(f"can't store a record of changes: {error.strerror}") from error
+        if await self.is_erased(session_id):
+            # Meanwhile.
+            await asyncio.to_thread(_delete, folder, PREFIX + name)
+            raise Refused("not_found", GONE)
+
+    async def is_erased(self, session_id: str) -> bool:
+        """Whether the session was erased, or is being erased. Its id may be in use again."""
+        if session_id not in self._log.erased:
+            return False
+        is_under_way = session_id in self._log.erased.under_way
+        return is_under_way or session_id not in await self._log.store.heads([session_id])
 
     async def drop(self, session_id: str, name: str) -> None:
         if self._shared is not None:
@@ -257,6 +275,13 @@ def _write(folder: Path, name: str, data: bytes) -> None:
     except BaseException:
         part.unlink(missing_ok=True)
         raise
+
+
+def _delete(folder: Path, name: str) -> None:
+    (folder / name).unlink(missing_ok=True)
+    # It is empty unless the erase has not deleted it yet, or an attachment was stored meanwhile.
+    with contextlib.suppress(OSError):
+        folder.rmdir()
 
 
 def _names(folder: Path, prefix: str) -> list[str]:

@@ -2,18 +2,19 @@
 
 Above: the recorder, which takes snapshots around turns; file operations; the verbs for changes. Below: git snapshots.
 git takes seconds in a large repository, and may never return on a file system that hangs. So it does not run in the
-threads that read other files, and a wait for a snapshot always ends.
+threads that read other files, and a wait for a snapshot always ends. Nor does the server's exit wait for these threads:
+what they leave half done is repeated or completed later, as after a kill.
 """
 
 import asyncio
 import contextlib
 import functools
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
 from perdure.core.errors import Refused
+from perdure.runtime.data.threads import DaemonThreads
 from perdure.runtime.git.command import GitError
 from perdure.runtime.git.repository import Repository, find
 from perdure.runtime.git.snapshot import Limits, OverBudget, Snapshot, Snapshots
@@ -26,7 +27,9 @@ THREADS = 16
 """More than that, because a thread that hangs must not keep its place from the others."""
 READING_THREADS = 8
 OPERATION_THREADS = 4
-"""File operations have threads of their own: a long one must not delay snapshots."""
+"""File operations and checkouts have threads of their own: a long one must not delay snapshots."""
+KEEPING_THREADS = 8
+"""Refs are made and deleted in these. That takes moments, unless the file system hangs."""
 HANGING_S = 300.0
 """After that, a thread counts as hanging. git has shorter time limits of its own."""
 READ_TIMEOUT_S = 60.0
@@ -36,6 +39,8 @@ TOO_LARGE_S = 600.0
 """After a snapshot was over its budget, how long there are none of that working tree: every turn would wait for it."""
 CANCELLED_TIMEOUT_S = 20.0
 """How long a stopping server waits for the thread of a file operation, whose locks it holds until then."""
+KEEPING_TIMEOUT_S = 5.0
+"""How long a turn that is aborted waits until git has made a ref."""
 SLOW = "The files in {} could not be recorded within {:g} seconds."
 OFF = "Snapshots are turned off (`snapshots` in perdure.toml)."
 
@@ -49,6 +54,8 @@ class TreeLock(asyncio.Lock):
 
     latest: tuple[float, Snapshot] | None = None
     """The newest snapshot and when it began, for those who have waited since then."""
+    began_s: float | None = None
+    """When the thread began that takes a snapshot for the holder, by the steady clock."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -83,9 +90,10 @@ class WorkingTrees:
         self._steady = steady
         self._locks: WeakValueDictionary[str, TreeLock] = WeakValueDictionary()
         self._places = asyncio.Semaphore(AT_ONCE)
-        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="git")
-        self._reading = ThreadPoolExecutor(READING_THREADS, thread_name_prefix="changes")
-        self._operating = ThreadPoolExecutor(OPERATION_THREADS, thread_name_prefix="files")
+        self._threads = DaemonThreads(THREADS, "perdure-git")
+        self._reading = DaemonThreads(READING_THREADS, "perdure-changes")
+        self._operating = DaemonThreads(OPERATION_THREADS, "perdure-files")
+        self._keeping = DaemonThreads(KEEPING_THREADS, "perdure-refs")
         self._too_large: dict[str, tuple[float, str]] = {}
         """By working tree that was over the budget: until when there are no snapshots, and why."""
 
@@ -117,24 +125,29 @@ class WorkingTrees:
             raise Refused("unavailable", error.message) from None
 
     async def operate(self, work: Callable[..., T], *given: Any) -> T:
-        """Run what changes files or refs. If it is cancelled, wait for its thread: the caller must not give up its
-        locks while the thread writes."""
-        running = asyncio.get_running_loop().run_in_executor(self._operating, functools.partial(work, *given))
-        try:
-            return await asyncio.shield(running)
-        except asyncio.CancelledError:
-            await asyncio.wait([running], timeout=CANCELLED_TIMEOUT_S)
-            raise
+        """Run what changes files. If it is cancelled, wait for its thread: the caller must not give up its locks while
+        the thread writes."""
+        return await _to_its_end(CANCELLED_TIMEOUT_S, self._operating, functools.partial(work, *given))
+
+    async def _change_refs(self, work: Callable[..., T], *given: Any) -> T:
+        """The same for refs: one that is made after an erase would stay."""
+        return await _to_its_end(KEEPING_TIMEOUT_S, self._keeping, functools.partial(work, *given))
 
     async def find(self, directory: str) -> Repository | str | None:
         """The repository around a directory; or why it can't be used; or None if there is none."""
         try:
-            async with asyncio.timeout(self.patience_s):
-                return await self.in_thread(find, directory)
+            return await self.look(directory, find, directory)
         except GitError as error:
             return error.message
+
+    async def look(self, directory: str, work: Callable[..., T], *given: Any) -> T:
+        """Run what only reads facts about the repository of a directory. Raises Hanging if its file system does not
+        respond."""
+        try:
+            async with asyncio.timeout(self.patience_s):
+                return await self.in_thread(work, *given)
         except TimeoutError:
-            return f"The file system of {directory} does not respond."
+            raise Hanging(f"The file system of {directory} does not respond.") from None
 
     # Operations --------------------------------------------------------------------------------------------------
 
@@ -162,16 +175,18 @@ class WorkingTrees:
     async def within_budget(self, root: str, *, counts: bool = True) -> AsyncIterator[TreeLock]:
         """Hold the lock of a working tree to take a snapshot. Raises OverBudget if the lock and the snapshot take too
         long together. `counts`: as for `snapshot`."""
-        began_s: float | None = None
+        lock, locked_s = self.lock(root), None
         try:
-            lock = self.lock(root)
             async with asyncio.timeout(self.patience_s), lock:
-                began_s = self._steady()
+                locked_s, lock.began_s = self._steady(), None
                 yield lock
         except TimeoutError:
             time_s = self.limits.time_s if self.limits is not None else 0.0
-            why = SLOW.format(root, time_s)
-            if began_s is None or self._steady() - began_s < time_s:
+            why, waited_s = SLOW.format(root, time_s), locked_s
+            if counts and locked_s is not None:
+                # The time in which a thread works on the snapshot: a wait for other trees says nothing about this one.
+                waited_s = lock.began_s
+            if waited_s is None or self._steady() - waited_s < time_s:
                 raise OverBudget(f"{why} Others were being recorded at the same time.") from None
             if counts:
                 self._leave_alone(root, why)
@@ -186,10 +201,9 @@ class WorkingTrees:
             async with self.within_budget(repo.root) as lock:
                 if lock.latest is None or lock.latest[0] < asked_s:
                     began_s = self._steady()
-                    lock.latest = began_s, await self.in_thread(self._taken, repo)
+                    lock.latest = began_s, await self.in_thread(self._taken_under, lock, repo)
                 taken = lock.latest[1]
-                # Not to be left running: a ref that is made after an erase would stay.
-                await self.operate(self.keep, repo, ref, taken.tree, parent, note)
+                await self._change_refs(self.keep, repo, ref, taken.tree, parent, note)
                 return taken
         except GitError as error:
             return error.message
@@ -204,6 +218,10 @@ class WorkingTrees:
         taken = self._taken(repo, counts=counts)
         self.keep(repo, ref, taken.tree, parent, note)
         return taken
+
+    def _taken_under(self, lock: TreeLock, repo: Repository) -> Snapshot:
+        lock.began_s = self._steady()
+        return self._taken(repo)
 
     def _taken(self, repo: Repository, *, counts: bool = True) -> Snapshot:
         if self.limits is None:
@@ -226,10 +244,10 @@ class WorkingTrees:
         """Delete all snapshots of a session, by its name in refs."""
         try:
             async with self.within_budget(repo.root, counts=False):
-                await self.operate(self.snapshots.forget, repo, name)
+                await self._change_refs(self.snapshots.forget, repo, name)
         except OverBudget:
             # Others use the working tree for long. They record it again if they needed what is deleted.
-            await self.operate(self.snapshots.forget, repo, name)
+            await self._change_refs(self.snapshots.forget, repo, name)
 
     def _leave_alone(self, root: str, why: str) -> None:
         now_s = self._steady()
@@ -238,9 +256,19 @@ class WorkingTrees:
         self._too_large[root] = (now_s + TOO_LARGE_S, why)
 
 
-async def _within(limit_s: float, threads: ThreadPoolExecutor, work: Callable[[], T]) -> T:
+async def _within(limit_s: float, threads: DaemonThreads, work: Callable[[], T]) -> T:
     try:
         async with asyncio.timeout(limit_s):
-            return await asyncio.get_running_loop().run_in_executor(threads, work)
+            return await (await threads.begin(work))
     except TimeoutError:
         raise Hanging(f"The file system did not respond within {limit_s:g} seconds.") from None
+
+
+async def _to_its_end(limit_s: float, threads: DaemonThreads, work: Callable[[], T]) -> T:
+    """Run work. If it is cancelled, wait for its thread, but not longer than this."""
+    running = await threads.begin(work)
+    try:
+        return await asyncio.shield(running)
+    except asyncio.CancelledError:
+        await asyncio.wait([running], timeout=limit_s)
+        raise

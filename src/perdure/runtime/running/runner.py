@@ -455,6 +455,7 @@ class Runner:
         if self.journal.state.phase not in ("working", "idle"):
             self._prewarm = False
             return
+        prepared = self.journal.state.running_turn
         # Before the next question: two sessions that take their snapshots at the same time could both be answered no.
         if not await self._is_prepared():
             return
@@ -462,7 +463,7 @@ class Runner:
         if self.journal.state.phase not in ("working", "idle"):
             return
         try:
-            start = await plan_start(self.facts, self.launcher, self.journal, self._orders)
+            start = await plan_start(self.facts, self.launcher, self.journal, self._orders, prepared)
         except Refused as refusal:
             await self.give_up(refusal.code, refusal.detail)
         except StoreFull:
@@ -529,10 +530,9 @@ class Runner:
             self._wakeup.set()
 
         try:
-            hints = self.launcher.pump.hints
             # A partial, not a method of ours: it is called for each piece of text, and must be fast.
             read_on = partial(self.launcher.pump.ready, self)
-            await link.launch.connect(read_on, closed, CONNECT_TIMEOUT_S, hints)
+            await link.launch.connect(read_on, closed, CONNECT_TIMEOUT_S, self.launcher.pump.hints)
         except TimeoutError:
             logger.warning("the keeper of launch %s does not respond; killing it", link.launch_id)
             link.launch.kill_keeper()

@@ -9,7 +9,8 @@ import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Iterator
 
-from perdure.core.errors import NotOwner, Refused, StoreError
+from perdure.core import events as ev
+from perdure.core.errors import UNREADABLE, NotOwner, Refused, StoreError
 from perdure.core.slots import can_be_suspended
 from perdure.core.state import Session
 from perdure.runtime.log.journal import Journal
@@ -70,6 +71,23 @@ class Runners:
 
     def states(self) -> list[Session]:
         return [runner.journal.state for runner in self._alive.values()]
+
+    async def resumed(self) -> list[Journal]:
+        """The sessions whose agents have the running turn's message. After the recovery, these are the turns that go on
+        from an earlier server."""
+        found = []
+        for runner in self:
+            link, journal = runner.link, runner.journal
+            if link is None or not journal.state.working:
+                continue
+            try:
+                pending = await journal.decisive_after(link.performed_seq)
+            except (Refused, StoreError, *UNREADABLE) as error:
+                logger.warning("session %s: can't tell whether its turn goes on: %s", journal.state.id, error)
+                continue
+            if not any(isinstance(event, ev.TurnStart) for _, event in pending):
+                found.append(journal)
+        return found
 
     def make(self, journal: Journal, *, prewarm: bool = False) -> Runner:
         runner = self._alive[journal.state.id] = Runner(

@@ -130,14 +130,17 @@ def launch_spec(
     )
 
 
-async def plan_start(facts: Facts, launcher: Launcher, journal: Journal, orders: Orders) -> Start | Shared | None:
+async def plan_start(
+    facts: Facts, launcher: Launcher, journal: Journal, orders: Orders, prepared: int | None
+) -> Start | Shared | None:
     """Plan how to start the session's agent: for the running turn or, if there is none, ahead of the next one. If the
     session will join a shared process that has not introduced itself yet, return that: plan again when it is settled.
-    None if the turn ends meanwhile. Raises Refused if the agent can't be started."""
+    `prepared`: the turn, if any, for which the directory is prepared. None if that turn ends meanwhile, or another one
+    begins. Raises Refused if the agent can't be started."""
     agent = _agent(journal.state)
-    program, was_working = await facts.agents.ready(agent), journal.state.working
+    program = await facts.agents.ready(agent)
     await _give_up_shared(facts, journal)
-    if was_working and not journal.state.working:
+    if journal.state.running_turn != prepared:
         return None
     # No await from here until the link is made: its position must match the state read now, or it would skip orders
     # that are decided in between. And another session could start a process that this one should join.
@@ -168,6 +171,7 @@ async def plan_start(facts: Facts, launcher: Launcher, journal: Journal, orders:
         raise
     known = facts.agents.facts(agent, state.workdir)
     record = cmd.PrepareLaunch(
+        turn=turn.turn if turn is not None else None,
         launch_id=launch_id,
         agent=agent,
         driver=driver.name,

@@ -29,6 +29,11 @@ logger = logging.getLogger(__name__)
 
 BRANCH_WORDS = 5
 BRANCH_CHARS = 40
+WORKTREES_MAX = 1000
+"""How many of the newest worktrees to remember for repeated requests."""
+FORGET_TRIES = 3
+FORGET_RETRY_S = 1.0
+"""Another git command may hold a lock for a moment."""
 
 
 class Workspaces:
@@ -106,6 +111,9 @@ class Workspaces:
     def _created(self, session_id: str, task: "asyncio.Task[Worktree]") -> None:
         if task.cancelled() or task.exception() is not None:
             self._worktrees.pop(session_id, None)
+        if len(self._worktrees) > WORKTREES_MAX:
+            oldest = next((one for one, (_, creation) in self._worktrees.items() if creation.done()), session_id)
+            self._worktrees.pop(oldest, None)
 
     async def take_back(self, session_id: str, error: Exception, own: Worktree | None = None) -> None:
         """Delete the new workspace of a session that could not be created. After a conflict it stays, because another
@@ -126,11 +134,8 @@ class Workspaces:
         """Delete a session's workspace with all its contents, unless a project or another session uses it too. A
         worktree is deleted only if all its work is in another branch. Snapshots in the repository are deleted too."""
         self._worktrees.pop(session_id, None)
-        for place in (workdir, worktree["repository"] if worktree is not None else workdir):
-            repository = await self._trees.find(place)
-            with contextlib.suppress(GitError):
-                if isinstance(repository, Repository):
-                    await self._trees.forget(repository, ref_name(session_id))
+        for place in dict.fromkeys([workdir, *([worktree["repository"]] if worktree is not None else [])]):
+            await self._forget_snapshots(session_id, place)
         if worktree is not None:
             await self._erase_worktree(session_id, worktree, workdir)
             return
@@ -144,6 +149,23 @@ class Workspaces:
             return
         except OSError as error:
             logger.warning("could not delete the workspace of an erased session: %s", error)
+
+    async def _forget_snapshots(self, session_id: str, place: str) -> None:
+        found = await self._trees.find(place)
+        why = found if isinstance(found, str) else ""
+        if isinstance(found, Repository):
+            for tried in range(FORGET_TRIES):
+                if tried:
+                    await asyncio.sleep(FORGET_RETRY_S)
+                try:
+                    await self._trees.forget(found, ref_name(session_id))
+                except GitError as error:
+                    why = error.message
+                else:
+                    return
+        if why:
+            what = "could not delete the snapshots of erased session %s; they stay in the repository of %s: %s"
+            logger.warning(what, session_id, place, why)
 
     async def _erase_worktree(self, session_id: str, worktree: dict[str, Any], workdir: str) -> None:
         try:

@@ -26,8 +26,8 @@ TITLE_CHARS = 60
 def archive_command(reach: Reach, sessions: tuple[str, ...]) -> int:
     """Hide sessions from lists.
 
-    SESSION is an id, a unique prefix of one, or `last`. Nothing else changes: you can continue an archived session.
-    `perdure sessions --archived` lists archived sessions.
+    SESSION is an id, a unique prefix of one, or `last`. You can continue an archived session. If it has a worktree of
+    its own, that is removed unless something would be lost. `perdure sessions --archived` lists archived sessions.
     """
     return _set_archived(reach, sessions, True)
 

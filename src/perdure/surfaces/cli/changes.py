@@ -21,7 +21,7 @@ from perdure.surfaces.cli.output import print_json, size
 from perdure.surfaces.cli.reach import Failure, Reach, find_session, reaching
 from perdure.surfaces.cli.rows import Row, and_more, fold_end, lay_out, quoted, shown_path, visible
 from perdure.surfaces.cli.terms import as_typed
-from perdure.surfaces.client import Point
+from perdure.surfaces.client import Client, Point
 from perdure.surfaces.short_text import safe
 
 Json = dict[str, Any]
@@ -38,6 +38,9 @@ NOT_REPORTED = "Those of shell commands are not known."
 NO_BINARY = (
     "The contents of binary files are missing, because there is no snapshot of them. `git apply` can't read the patch."
 )
+NOT_WHOLE = "Changes in whitespace are left out of this patch, so `git apply` may refuse it."
+LEFT_OUT = "Left out, because no turn of the session changed them:"
+SEE_ONE = " To see one: --file PATH."
 OUTSIDE = "changed by you or another program"
 NOT_FINAL = "The turn is still running, so its changes are not final."
 # A line of a file begins with a space, a sign or a backslash.
@@ -45,20 +48,24 @@ _LACKING = re.compile(rb"^Binary files .* differ$", re.MULTILINE)
 MARKS = {"added": "A", "deleted": "D", "modified": "M", "renamed": "R", "type_changed": "T"}
 
 
-class TurnNumber(click.IntRange):
-    """A turn, where a file may be given by mistake."""
+class Number(click.IntRange):
+    """A number from 1, where something else may be given by mistake. In the hint, {} stands for it."""
+
+    def __init__(self, what: str, hint: str) -> None:
+        super().__init__(1)
+        self._what, self._hint = what, hint
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         try:
             return super().convert(value, param, ctx)
         except click.BadParameter:
             name = shlex.quote(str(value))
-            raise click.UsageError(f"{name} is not a turn number. For a file, use: --file {name}", ctx) from None
+            raise click.UsageError(f"{name} is not a {self._what}. {self._hint.format(name)}", ctx) from None
 
 
 @click.command()
 @click.argument("session")
-@click.argument("turn", type=TurnNumber(1), required=False)
+@click.argument("turn", type=Number("turn number", "For a file, use: --file {}"), required=False)
 @click.option("--stat", is_flag=True, help="Only list the files.")
 @click.option(
     "--patch", "diff", is_flag=True, help="Only print the whole diff. In a pipe, it is a patch for `git apply`."
@@ -106,31 +113,36 @@ def changes_command(
                 raise click.UsageError("Give one file for --content: --file PATH.")
             if changes["source"] == "edits":
                 raise Failure(NO_CONTENT)
-            _print_content(client.file_content(session_id, _name_on(changes["files"][0], side), turn, side=side))
+            name = _name_on(changes["files"][0], side)
+            _print_content(client.file_content(session_id, name, turn, side=side), name)
             return
+        alone = diff or names
+        others = _others(changes) if alone and not paths else []
+        if others:
+            changes = {**changes, "files": [file for file in changes["files"] if not file.get("only_outside")]}
+        missing = too_many if paths or names or others else ""
         if names:
             for file in changes["files"]:
                 click.echo(shown_path(file["path"]) if sys.stdout.isatty() else quoted(file["path"]))
-            if too_many:
-                raise Failure(too_many)
-            return
-        if not diff:
+        elif not diff:
             print_rows(summary(changes))
-        missing = too_many if paths else ""
-        if not stat and changes["files"]:
-            chosen = [file["path"] for file in changes["files"]] if paths else []
-            for_programs = diff and not sys.stdout.isatty()
-            how: Json = {"ignore_whitespace": ignore_whitespace, "binary": for_programs}
-            patch = client.patch(session_id, turn, paths=chosen, **how)
-            _print_patch(patch.content, alone=diff, numbered=not ignore_whitespace)
-            missing = ONE_OF_THEM if patch.truncated else missing
-            if for_programs and not missing and _LACKING.search(patch.content):
-                missing = NO_BINARY
-        if missing and diff:
-            # An incomplete patch must not look complete to a script.
+        if not (stat or names) and changes["files"]:
+            chosen = [file["path"] for file in changes["files"]] if paths or others else []
+            missing = _print_diff(client, changes, chosen, alone=diff, ignore_whitespace=ignore_whitespace) or missing
+        if others:
+            click.echo(_listed(LEFT_OUT, [shown_path(file["path"]) for file in others]) + SEE_ONE, err=True)
+        if alone and (lost := not_recorded(changes)):
+            missing = f"{missing}\n{lost}".lstrip()
+        if missing and alone:
+            # What is incomplete must not look complete to a script.
             raise Failure(missing)
         if missing:
             click.echo(missing, err=True)
+
+
+def _others(changes: Json) -> list[Json]:
+    """The files that no turn of the session changed."""
+    return [file for file in changes["files"] if file.get("only_outside")]
 
 
 def _name_on(file: Json, side: Point) -> str:
@@ -170,7 +182,7 @@ def headline(changes: Json) -> str:
     if changes["state"] == "unavailable" and not changes["files"]:
         return f"The changes of {who[0].lower()}{who[1:]} are not known. {changes['reason'] or ''}".rstrip()
     verb = "has changed" if changes["state"] == "running" else "changed"
-    others = [file for file in changes["files"] if file.get("only_outside")]
+    others = _others(changes)
     count = max(changes["file_count"] or 0, len(changes["files"])) - len(others)
     so_far = " so far" if changes["state"] == "running" else ""
     if not count:
@@ -190,10 +202,9 @@ def notes(changes: Json) -> Iterator[str]:
         yield NOT_REPORTED
     elif changes["source"] == "edits":
         yield f"{REPORTED} {NOT_REPORTED}"
-    changed = [one for one in changes["left_alone"] if one.get("changed")]
-    if lost := [f"{shown_path(one['path'])} ({one['reason'].rstrip('.')})" for one in changed]:
-        yield _listed("Changed, but not recorded:", lost)
-    if left := len(changes["left_alone"]) - len(lost):
+    if lost := not_recorded(changes):
+        yield lost
+    if left := len([one for one in changes["left_alone"] if not one.get("changed")]):
         names = f"`perdure changes {_which(changes)} --json` lists {'it' if left == 1 else 'them'}."
         yield f"Not part of the snapshots: {wording.files(left)}, such as large ones. {names}"
     marked = {file["path"] for file in changes["files"] if file["outside"]}
@@ -213,6 +224,13 @@ def notes(changes: Json) -> Iterator[str]:
         yield worktree_words(changes["worktree"], changes["session_id"])
     if not lists_all(changes):
         yield "There are too many changed files to list; the counts include all of them."
+
+
+def not_recorded(changes: Json) -> str:
+    """The files that were changed, but that no snapshot has; empty if there are none."""
+    lost = [one for one in changes["left_alone"] if one.get("changed")]
+    names = [f"{shown_path(one['path'])} ({one['reason'].rstrip('.')})" for one in lost]
+    return _listed("Changed, but not recorded:", names) if names else ""
 
 
 def worktree_words(worktree: Json, session_id: str) -> str:
@@ -243,9 +261,22 @@ def _figures(file: Json) -> str:
     if file.get("old_mode") and file.get("new_mode") and file["old_mode"] != file["new_mode"]:
         figures.append(f"mode {file['old_mode']} -> {file['new_mode']}")
     figures += ["committed"] if file.get("committed") else []
-    if file["outside"]:
-        figures.append(OUTSIDE if file.get("only_outside") else f"also {OUTSIDE}")
+    figures += [mark] if (mark := _outside(file)) else []
     return "  ".join(figures)
+
+
+def _outside(file: Json) -> str:
+    """Who else changed the file, if anybody did."""
+    if not file["outside"]:
+        return ""
+    return OUTSIDE if file.get("only_outside") else f"also {OUTSIDE}"
+
+
+def marked_patches(patch: bytes, changes: Json) -> Iterator[patches.FilePatch]:
+    """The files of a patch. Those that somebody else changed say so."""
+    marks = {quoted(file["path"]): mark for file in changes["files"] if (mark := _outside(file))}
+    for file in patches.parsed(patch):
+        yield file._replace(notes=[*file.notes, *filter(None, [marks.get(file.path)])])
 
 
 def _listed(start: str, names: Sequence[str]) -> str:
@@ -289,15 +320,30 @@ def _colours() -> bool:
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
 
 
-def _print_content(content: bytes) -> None:
+def _print_content(content: bytes, name: str) -> None:
     if sys.stdout.isatty():
+        if b"\0" in content:
+            raise Failure(f"{shown_path(name)} is a binary file. To save it, add `> FILE` to the command.")
         click.echo(safe(content.decode("utf-8", "replace")), nl=False)
         return
     sys.stdout.buffer.write(content)
     sys.stdout.buffer.flush()
 
 
-def _print_patch(patch: bytes, *, alone: bool, numbered: bool) -> None:
+def _print_diff(client: Client, changes: Json, paths: list[str], *, alone: bool, ignore_whitespace: bool) -> str:
+    """Print the diff of these paths, or of all. Returns what it lacks."""
+    for_programs = alone and not sys.stdout.isatty()
+    how: Json = {"paths": paths, "ignore_whitespace": ignore_whitespace, "binary": for_programs}
+    patch = client.patch(changes["session_id"], changes["turn"], **how)
+    _print_patch(patch.content, changes, alone=alone, numbered=not ignore_whitespace)
+    if for_programs and ignore_whitespace:
+        click.echo(NOT_WHOLE, err=True)
+    if patch.truncated:
+        return ONE_OF_THEM
+    return NO_BINARY if for_programs and _LACKING.search(patch.content) else ""
+
+
+def _print_patch(patch: bytes, changes: Json, *, alone: bool, numbered: bool) -> None:
     """If it is printed alone, in full; in a pipe, unchanged."""
     if not sys.stdout.isatty():
         if not alone:
@@ -307,6 +353,6 @@ def _print_patch(patch: bytes, *, alone: bool, numbered: bool) -> None:
         sys.stdout.buffer.flush()
         return
     lines: list[str] = []
-    for file in patches.parsed(patch):
+    for file in marked_patches(patch, changes):
         lines += ["", *diff_lines(file, numbered=numbered, most=None if alone else FILE_LINES, hint=ALL)]
     click.echo("\n".join(lines if alone else fold_end(lines, SHOWN_LINES, ALL)), color=_colours())

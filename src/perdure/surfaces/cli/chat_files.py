@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from perdure.surfaces.cli import patches
-from perdure.surfaces.cli.changes import TOO_LONG, summary
+from perdure.surfaces.cli.changes import TOO_LONG, marked_patches, summary
 from perdure.surfaces.cli.chat_history import Outcome, turn_number
 from perdure.surfaces.cli.file_operations import in_the_way, last_undoable, skipped_rows
 from perdure.surfaces.cli.prompts import NotUnderstood
@@ -29,7 +29,7 @@ def changes(client: Client, session_id: str, line: str) -> Outcome:
     rows = summary(found)
     if found["files"]:
         patch = client.patch(session_id, turn)
-        for file in patches.parsed(patch.content):
+        for file in marked_patches(patch.content, found):
             rows += patches.rows(file)
         if patch.truncated:
             words = f"{TOO_LONG} `perdure changes {session_id} --file PATH` shows one of them."

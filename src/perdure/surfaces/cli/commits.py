@@ -8,6 +8,7 @@ import shlex
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import click
@@ -15,12 +16,13 @@ import click
 from perdure.surfaces.cli import wording
 from perdure.surfaces.cli.changed_paths import found_paths, lists_all
 from perdure.surfaces.cli.changes import LISTED_FILES, MARKS, print_rows
+from perdure.surfaces.cli.editor import edited
 from perdure.surfaces.cli.file_operations import NOTHING_DONE, asks_first, explained, path_rows, show_operation
 from perdure.surfaces.cli.messages import given_text
 from perdure.surfaces.cli.output import print_json
-from perdure.surfaces.cli.reach import Failure, Reach, find_session, reaching
+from perdure.surfaces.cli.reach import Failure, Reach, failure_of, find_session, reaching
 from perdure.surfaces.cli.rows import Row, and_more, shown_path, visible
-from perdure.surfaces.cli.terms import BUSY, RUNNING, to_copy
+from perdure.surfaces.cli.terms import BUSY, RUNNING, naming_session, to_copy
 from perdure.surfaces.client import Problem, Strategy, Unreachable
 from perdure.surfaces.short_text import safe
 
@@ -63,13 +65,8 @@ def commit_command(reach: Reach, session: str, paths: tuple[str, ...], message: 
             renamed = {file["path"]: file["old_path"] for file in changes["files"] if file["old_path"]}
             wanted = [name for path in found for name in (renamed.get(path), path) if name is not None]
         written = text or _written(changes, wanted)
-        try:
-            with explained():
-                done = client.commit(session_id, written, wanted)
-        except (Problem, Unreachable, Failure, KeyboardInterrupt):
-            if text is None:
-                click.echo(_kept(written, session_id, paths), err=True)
-            raise
+        with _keeping(written if text is None else None, session_id, paths), explained():
+            done = client.commit(session_id, written, wanted)
     show_operation(done, session_id, as_json=reach.as_json)
 
 
@@ -133,6 +130,21 @@ def _commit_first(problem: Problem) -> str:
     return "\nAdd --commit-message MESSAGE." if reasons == {ONLY_UNCOMMITTED} else ""
 
 
+@contextmanager
+def _keeping(message: str | None, session_id: str, paths: Sequence[str]) -> Iterator[None]:
+    """If the commit is refused: say why, then where the message from the editor is."""
+    try:
+        yield
+    except (Problem, Unreachable, Failure, KeyboardInterrupt) as error:
+        if message is None:
+            raise
+        if isinstance(error, KeyboardInterrupt):
+            click.echo(_kept(message, session_id, paths), err=True)
+            raise
+        failure = error if isinstance(error, Failure) else failure_of(error)
+        raise Failure(failure.message, failure.exit_code, after=_kept(message, session_id, paths)) from error
+
+
 def _kept(message: str, session_id: str, paths: Sequence[str]) -> str:
     """Save the message of a commit that was refused. Returns how to use it."""
     try:
@@ -149,7 +161,10 @@ def _kept(message: str, session_id: str, paths: Sequence[str]) -> str:
 def _written(changes: Json, wanted: Sequence[str] | None) -> str:
     """A message from the user's editor, which opens only if there is something to commit."""
     if changes["state"] == "running":
-        raise Failure(f"{RUNNING} {BUSY} (turn_active)")
+        raise Failure(naming_session(f"{RUNNING} {BUSY} (turn_active)"))
+    if changes["repository"] is None and changes["source"] in ("edits", "none"):
+        where = shown_path(changes["workdir"])
+        raise Failure(f"{where} is not in a git repository, so nothing can be committed. (no_repository)")
     # A file that is given may have changed since the session's last turn.
     files = [one for one in changes["files"] if (_is_waiting(one) if wanted is None else one["path"] in wanted)]
     if not files and lists_all(changes):
@@ -158,7 +173,7 @@ def _written(changes: Json, wanted: Sequence[str] | None) -> str:
     listed = [f"  {MARKS[file['status']]}  {shown_path(file['path'])}" for file in files[:LISTED_FILES]]
     listed += [f"  {row.text}" for row in and_more(len(files) - LISTED_FILES)]
     about = [EDITING, "", f"Files to commit{f' to {branch}' if branch else ''}:", *listed]
-    given = click.edit("\n" + "".join(f"# {line}".rstrip() + "\n" for line in about), extension=".txt") or ""
+    given = edited("\n" + "".join(f"# {line}".rstrip() + "\n" for line in about), ".txt") or ""
     text = "\n".join(line for line in given.splitlines() if not line.startswith("#")).strip()
     if not text:
         raise Failure("Nothing was committed: the message is empty.")
@@ -187,5 +202,7 @@ def _preview_rows(preview: Json, commit_message: str | None) -> Iterator[Row]:
     if preview["conflicts"]:
         yield Row("Both branches changed the same lines of:", "failed")
         yield from path_rows([{"path": path} for path in preview["conflicts"]])
+        other = preview["base"] or "the other branch"
+        yield Row(visible(f"Ask the agent to merge {other} into its branch, then try again."), words=True)
     if preview["blocked"]:
         yield Row(visible(preview["blocked"]), "failed", words=True)

@@ -210,7 +210,9 @@ class Conversation:
         try:
             await work
         except (Problem, Unreachable) as error:
-            await self._note(sentence_of(error), "red")
+            # The session's events report an operation that was refused.
+            if not (isinstance(error, Problem) and "operation_id" in error.facts):
+                await self._note(sentence_of(error, in_chat=True), "red")
         except (Failure, NotUnderstood) as error:
             await self._note(str(error), "yellow")
 

@@ -28,7 +28,7 @@ BRANCH_CHARS = 60
     type=click.IntRange(1, MOST),
     default=MOST,
     show_default=True,
-    help="With PREFIX: maximum number of directories.",
+    help="Maximum number of directories.",
 )
 @reaching
 def directories_command(reach: Reach, prefix: str | None, limit: int) -> None:

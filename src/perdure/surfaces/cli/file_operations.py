@@ -15,7 +15,7 @@ import click
 
 from perdure.surfaces.cli import patches, wording
 from perdure.surfaces.cli.changed_paths import found_paths, place_of
-from perdure.surfaces.cli.changes import FILE_LINES, LISTED_FILES, diff_lines, print_lines, print_rows
+from perdure.surfaces.cli.changes import FILE_LINES, LISTED_FILES, Number, diff_lines, print_lines, print_rows
 from perdure.surfaces.cli.output import age, print_json, print_paragraph, print_table
 from perdure.surfaces.cli.reach import Failure, Reach, find_session, reaching
 from perdure.surfaces.cli.rows import Row, and_more, quoted, shown_path, visible
@@ -28,6 +28,10 @@ NOTHING_DONE = "Nothing was changed."
 KEEP_OR_OVERWRITE = "\nAdd --outside keep to leave them as they are, or --outside overwrite."
 TO_OVERWRITE = "\nTo discard the change anyway, add --outside overwrite."
 OUTSIDE: tuple[Outside, ...] = get_args(Outside)
+NEEDS_CHOICE = "A restore asks what to do with these files; outside a terminal, it needs --outside keep or overwrite."
+BEFORE_PATHS = "Give the number of a turn before the paths."
+TURNS_LISTED = "`perdure show SESSION` lists the turns."
+HUNKS_LISTED = "In a terminal, `perdure changes SESSION` shows the numbers."
 LETTERS: dict[str, Outside] = {choice[0]: choice for choice in OUTSIDE}
 VERBS = {"create": "create", "write": "change", "delete": "delete"}
 OUTSIDE_TOO = "Also changed by you or somebody else:"
@@ -50,7 +54,7 @@ files_option = click.option(
 
 @click.command()
 @click.argument("session")
-@click.argument("turn", type=click.IntRange(1))
+@click.argument("turn", type=Number("turn number", BEFORE_PATHS))
 @click.argument("paths", nargs=-1, metavar="[PATH]...")
 @click.option("--after", is_flag=True, help="Restore the files to after the turn instead of before it.")
 @click.option("--preview", is_flag=True, help="Only list the files that would change.")
@@ -88,7 +92,7 @@ def restore_command(
                 print_json(shown)
                 return
             if preview or asks:
-                print_rows(list(_preview_rows(shown, outside)))
+                print_rows(list(_preview_rows(shown, outside, asks=not preview)))
             if preview or (asks and not shown["files"]):
                 return
             if asks:
@@ -104,11 +108,15 @@ def restore_command(
 @click.command()
 @click.argument("session")
 @click.argument("file", metavar="PATH")
-@click.option("--turn", type=click.IntRange(1), help="Only what this turn changed; default: the whole session.")
+@click.option(
+    "--turn",
+    type=Number("turn number", TURNS_LISTED),
+    help="Only what this turn changed; default: the whole session.",
+)
 @click.option(
     "--hunk",
     "hunks",
-    type=click.IntRange(1),
+    type=Number("hunk number", HUNKS_LISTED),
     multiple=True,
     metavar="N",
     help="Only this hunk, with its number in `perdure changes` without -w. Repeatable.",
@@ -260,8 +268,11 @@ def show_operation(done: Json, session_id: str, *, as_json: bool) -> None:
 
 def outcome_words(done: Json, session_id: str) -> Iterator[str]:
     """What was done, and how to undo it."""
-    message = visible(done["message"]).replace("\n", " ")
-    yield message + (f" ({done['commit'][:10]})" if done.get("commit") else "")
+    message = str(done["message"])
+    for path in (one["path"] for one in [*done["files"], *done["skipped"]]):
+        if quoted(path) != path:
+            message = message.replace(path, quoted(path))
+    yield visible(message).replace("\n", " ") + (f" ({done['commit'][:10]})" if done.get("commit") else "")
     if done["undoable"]:
         # On a line of its own: half of it would undo another operation.
         what = "redo" if done["action"] == "undo" else "undo"
@@ -350,7 +361,7 @@ def changed_rows(files: Sequence[Json], count: int) -> list[Row]:
     return rows + and_more(count - len(shown))
 
 
-def _preview_rows(preview: Json, outside: Outside | None) -> Iterator[Row]:
+def _preview_rows(preview: Json, outside: Outside | None, *, asks: bool) -> Iterator[Row]:
     files, where = preview["files"], f"{preview['point']} turn {preview['turn']}"
     if not files:
         yield Row(f"The {'other ' if preview['outside'] else ''}files are already as {where}.")
@@ -361,6 +372,8 @@ def _preview_rows(preview: Json, outside: Outside | None) -> Iterator[Row]:
         words = "Kept, because you or somebody else changed them:" if outside == "keep" else OUTSIDE_TOO
         yield Row(words, "failed")
         yield from path_rows(preview["outside"])
+        if files and outside is None and not asks:
+            yield Row(NEEDS_CHOICE, words=True)
     if not files:
         return
     if preview["left_alone"]:

@@ -13,15 +13,19 @@ from typing import Any
 import click
 
 from perdure.surfaces.cli import wording
+from perdure.surfaces.cli.editor import edited
 from perdure.surfaces.cli.file_operations import check_outside, explained, files_option, outside_option
 from perdure.surfaces.cli.messages import SEND_PATIENCE_S, follow_turn, given_text, when_full_option
 from perdure.surfaces.cli.output import print_json, print_paragraph
 from perdure.surfaces.cli.reach import Failure, Reach, find_session, reaching
+from perdure.surfaces.cli.rows import visible
 from perdure.surfaces.cli.terms import to_copy
 from perdure.surfaces.client import Client, Files, Outside, WhenFull
 
 Json = dict[str, Any]
 
+NAMED = 5
+"""How many files that were left alone are named."""
 NO_TURN = "There are no turns yet. Send a message first."
 
 
@@ -88,17 +92,17 @@ def edit_command(reach: Reach, session: str, words: tuple[str, ...], files: File
     answer = f"The answer stays. `perdure retry {session_id} {turn['turn']}` replaces it and all later turns."
     if waits_to_begin(turn):
         answer = "The turn has not started yet."
-    print_paragraph(f"Changed the message of turn {turn['turn']}. {answer}{_restored(files, turn['turn'], session_id)}")
+    print_paragraph(f"Changed the message of turn {turn['turn']}. {answer}{_restored(changed, session_id)}")
 
 
 def _edited(client: Client, session_id: str, turn: int) -> str:
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise click.UsageError("Give a TEXT, or `-` to read stdin.")
     text = message_of(client, session_id, turn)
-    edited = click.edit(text, extension=".md")
-    if edited is None or edited.rstrip("\n") == text.rstrip("\n"):
+    found = edited(text, ".md")
+    if found is None or found.rstrip("\n") == text.rstrip("\n"):
         raise Failure("Nothing changed.")
-    return edited.rstrip("\n")
+    return found.rstrip("\n")
 
 
 @click.command()
@@ -126,12 +130,22 @@ def rewind_command(reach: Reach, session: str, turn: int, files: Files, outside:
     dropped = dropped_from(before, turn)
     they = "It stays" if len(dropped) == 1 else "They stay"
     words = f"{wording.dropped(dropped)} {they} in the log: `perdure show {session_id} --rewound`."
-    print_paragraph(words + _restored(files, turn, session_id))
+    print_paragraph(words + _restored(changed, session_id))
 
 
-def _restored(files: Files, turn: int, session_id: str) -> str:
-    undo = f"To change them back:\n  {to_copy(f'undo {session_id}')}"
-    return f" The files are as before turn {turn}. {undo}" if files == "restore" else ""
+def _restored(answer: Json, session_id: str) -> str:
+    """What became of the files, if they were to be restored."""
+    done = answer.get("operation")
+    if done is None:
+        return ""
+    said = [visible(done["message"])]
+    if skipped := done["skipped"]:
+        names = ", ".join(visible(one["path"]) for one in skipped[:NAMED])
+        more = f" and {len(skipped) - NAMED} more" if len(skipped) > NAMED else ""
+        said.append(f"Left as {'it is' if len(skipped) == 1 else 'they are'}: {names}{more}.")
+    if done["undoable"]:
+        said.append(f"To change the files back:\n  {to_copy(f'undo {session_id} ' + done['operation_id'])}")
+    return " " + " ".join(said)
 
 
 @click.command()
@@ -181,7 +195,7 @@ def retry_command(
             sent = client.retry(session_id, first, files=files, outside=outside, **how)
         if not reach.as_json:
             change = {"turn": first, "change": "retry"}
-            said = wording.history_changed(change, dropped_from(before, first)) + _restored(files, first, session_id)
+            said = wording.history_changed(change, dropped_from(before, first)) + _restored(sent, session_id)
             click.echo(f"perdure: {said}", err=True)
         return follow_turn(client, sent, as_json=reach.as_json)
 

@@ -123,7 +123,7 @@ def send_command(
     """
     if full and not wait:
         raise click.UsageError("--full needs --wait: without --wait, the turn is not shown.")
-    session, words = _split(words, new or kickoff or wish.is_given or bool(parent or workspace))
+    session, words = _split(words, new, _for_new(wish, workspace, parent, kickoff))
     text = given_text(" ".join(words))
     if not text.strip() and not kickoff:
         raise click.UsageError("Give a TEXT to send.")
@@ -164,12 +164,23 @@ def given_text(text: str) -> str:
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
-def _split(words: tuple[str, ...], is_new: bool) -> tuple[str | None, tuple[str, ...]]:
-    """The session, if the first word names one, and the text."""
-    if not is_new and len(words) > 1 and words[0] in MISTYPED_LAST:
+def _for_new(wish: Wish, workspace: str | None, parent: str | None, kickoff: bool) -> str:
+    """The option that is only for a new session, if one is given."""
+    options = {"--workdir": wish.workdir, "--project": wish.project, "--scratch": wish.scratch}
+    options |= {"--workspace": workspace, "--parent": parent, "--kickoff": kickoff}
+    return next((option for option, value in options.items() if value not in (None, False)), "")
+
+
+def _split(words: tuple[str, ...], new: bool, option: str) -> tuple[str | None, tuple[str, ...]]:
+    """The session, if the first word names one, and the text. With an `option` for a new session, no word may."""
+    if not new and len(words) > 1 and words[0] in MISTYPED_LAST:
         raise click.UsageError(f"Did you mean `last` by {words[0]!r}? If it is part of the message, add --new.")
-    if is_new or not words or not (words[0] == "last" or words[0].startswith("s_")):
+    if new or not words or not (words[0] == "last" or words[0].startswith("s_")):
         return None, words
+    if option:
+        raise click.UsageError(
+            f"{option} is for a new session: leave out {words[0]!r}, or add --new if it is part of the message."
+        )
     if len(words) == 1:
         raise click.UsageError(
             as_typed(f"Give a TEXT for the session: perdure send {words[0]} TEXT (`-` reads stdin). ")

@@ -74,7 +74,8 @@ def print_table(
     wrap_last: bool = False,
 ) -> None:
     """Print a table, or `empty` on stderr if there are no rows. Columns from `figures_from` on hold numbers: they are
-    right-aligned and never cut. With `wrap_last` the last column wraps; otherwise text that does not fit is cut."""
+    right-aligned and never cut. With `wrap_last` the last column wraps; otherwise text that does not fit is cut. In a
+    terminal too narrow for that, it goes below the others."""
     if not rows:
         click.echo(as_typed(empty), err=True)
         return
@@ -89,12 +90,24 @@ def print_table(
         least = widths[:-1] if room >= LAST_COLUMNS else []
         _rich_table(headings, cells, figures_from, least, wrap_last)
         return
+    if sys.stdout.isatty() and wrap_last and sum(widths) + GAP_COLUMNS * len(widths) > columns:
+        _stacked(cells)
+        return
     for row in [[heading.upper() for heading in headings], *cells]:
         padded = [
             cell.ljust(width) if number < figures_from else cell.rjust(width)
             for number, (cell, width) in enumerate(zip(row, widths, strict=True))
         ]
         click.echo("  ".join(padded).rstrip())
+
+
+def _stacked(cells: Sequence[Sequence[str]]) -> None:
+    """Rows for a narrow terminal: the first cell, which people copy, on a line of its own."""
+    for first, *middle, last in cells:
+        click.echo(first)
+        for line in ("  ".join(filter(None, middle)), last):
+            if line:
+                click.echo("  " + wrapped(line, sys.stdout, indent=2))
 
 
 def _rich_table(

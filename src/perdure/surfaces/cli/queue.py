@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from perdure.surfaces.cli.default_group import DefaultGroup
+from perdure.surfaces.cli.editor import edited
 from perdure.surfaces.cli.messages import given_text
 from perdure.surfaces.cli.output import age, print_json, print_table
 from perdure.surfaces.cli.reach import Failure, Reach, find_session, reaching
@@ -137,7 +138,7 @@ def show_queue(waiting: list[Json], as_json: bool) -> None:
 def _edited(text: str) -> str:
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise click.UsageError("Give a TEXT, or `-` to read stdin.")
-    edited = click.edit(text, extension=".md")
-    if edited is None or edited.rstrip("\n") == text.rstrip("\n"):
+    written = edited(text, ".md")
+    if written is None or written.rstrip("\n") == text.rstrip("\n"):
         raise Failure("Nothing changed.")
-    return edited.rstrip("\n")
+    return written.rstrip("\n")

@@ -19,13 +19,14 @@ import click
 from perdure.config import data_directory
 from perdure.core.addresses import host_of
 from perdure.surfaces.cli.output import paragraph
-from perdure.surfaces.cli.terms import as_typed, names_url, refusal
+from perdure.surfaces.cli.terms import as_typed, names_url, refusal, remember_session
 from perdure.surfaces.client import Address, Client, NeverSent, Problem, Unreachable
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 OPTIONS = ("data", "url", "token", "as_json")
 AMBIGUOUS_SHOWN = 5
+NO_ID = "{} is no session id. `perdure sessions` lists them. (not_found)"
 START_IT = "Start one with `perdure serve`."
 CHECK_URL = "Check --url, or start the server there with `perdure serve`."
 
@@ -149,11 +150,12 @@ def _given_before() -> dict[str, Any]:
 
 
 class Failure(click.ClickException):
-    """Ends the command with a message on stderr."""
+    """Ends the command with a message on stderr. `after` follows it unchanged."""
 
-    def __init__(self, message: str, exit_code: int = 1) -> None:
+    def __init__(self, message: str, exit_code: int = 1, *, after: str = "") -> None:
         super().__init__(message)
         self._code = exit_code
+        self._after = after
 
     @property
     def exit_code(self) -> int:  # type: ignore[override]
@@ -161,38 +163,58 @@ class Failure(click.ClickException):
 
     def show(self, file: Any = None) -> None:
         click.echo(paragraph(f"perdure: {self.message}", sys.stderr), err=True)
+        if self._after:
+            click.echo(self._after, err=True)
+
+
+def failure_of(error: Problem | Unreachable) -> Failure:
+    return Failure(sentence_of(error), 1 if isinstance(error, Problem) else 3)
 
 
 def give_up(error: Problem | Unreachable) -> NoReturn:
-    raise Failure(sentence_of(error), 1 if isinstance(error, Problem) else 3) from error
+    raise failure_of(error) from error
 
 
-def sentence_of(error: Problem | Unreachable) -> str:
+def sentence_of(error: Problem | Unreachable, *, in_chat: bool = False) -> str:
     """An error message in the terms of the command line."""
-    return as_typed(
-        refusal(error) if isinstance(error, Problem) else f"{error} {CHECK_URL if names_url() else START_IT}"
-    )
+    if isinstance(error, Problem):
+        return as_typed(refusal(error, in_chat=in_chat))
+    return as_typed(f"{error} {CHECK_URL if names_url() else START_IT}")
 
 
 def find_session(client: Client, given: str, *, to_continue: bool = False) -> str:
     """Resolve a full id, a unique prefix, or `last` to a session id. With `to_continue`, `last` is the last session
     that has not ended: `perdure run` ends its own sessions."""
+    session_id = _session_meant(client, given, to_continue)
+    remember_session(session_id)
+    return session_id
+
+
+def _session_meant(client: Client, given: str, to_continue: bool) -> str:
     if given == "last":
         newest = client.sessions(limit=1, status="running" if to_continue else None)["sessions"]
         if not newest:
             what = "There is no session to continue" if to_continue else "There are no sessions yet"
             raise Failure(f"{what}. Start one with `perdure chat`.")
         return str(newest[0]["id"])
+    if not given:
+        raise Failure(NO_ID.format("''"))
     try:
         return str(client.session(given)["id"])
     except Problem as problem:
         if problem.code != "not_found":
             raise
-    beginnings = (given, f"s_{given}")
-    found = [entry["id"] for entry in client.all_sessions() if entry["id"].startswith(beginnings)]
+    if given.isdigit():
+        raise Failure(NO_ID.format(given))
+    found = [entry["id"] for entry in client.all_sessions() if _begins(entry["id"], given)]
     if len(found) == 1:
         return str(found[0])
     if not found:
         raise Failure(f"There is no session {given!r}. `perdure sessions` lists all sessions. (not_found)")
     some = ", ".join(found[:AMBIGUOUS_SHOWN]) + (" ..." if len(found) > AMBIGUOUS_SHOWN else "")
     raise Failure(f"{len(found)} session ids start with {given!r}: {some}. Give more of the id.", 2)
+
+
+def _begins(session_id: str, given: str) -> bool:
+    """Whether an id begins like this. Without its `s_`, too many words and numbers would be a prefix of one."""
+    return session_id.startswith(given) and (given.startswith("s_") or not session_id.startswith("s_"))

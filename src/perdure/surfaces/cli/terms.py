@@ -37,6 +37,7 @@ UNAUTHORIZED = (
 NOT_OURS = "The response is not from a Perdure server. Check --url, and any proxy in between."
 RUNNING, ACCEPTED = "A turn is running.", "A message is waiting for a slot."
 BUSY = "Wait until it ends, or interrupt it with `perdure abort SESSION`."
+BUSY_IN_CHAT = "Wait until it ends, or interrupt it with Esc or /abort."
 BUSY_SENDING = (
     "Send with --queue to wait until it ends, or with --interrupt to stop it; or run `perdure abort SESSION`."
 )
@@ -44,6 +45,7 @@ BUSY_SENDING = (
 RELOAD, READ_AGAIN = "Reload the changes.", "`perdure changes SESSION` shows them as they are now."
 """What the server says to the page, and what that is on the command line."""
 
+_SESSION = "perdure.session"
 _COMMAND = re.compile(r"(?<![\w./-])(?<!run )perdure(?= -{0,2}[a-z])")
 
 
@@ -66,16 +68,31 @@ def to_copy(command: str) -> str:
     return " ".join([program(), *given.values(), command])
 
 
-def refusal(problem: Problem) -> str:
-    """The server's error in this command's terms, with the error code to search for."""
+def remember_session(session_id: str) -> None:
+    """Of the sessions that the running command has found, error messages name the last one."""
+    if (context := click.get_current_context(silent=True)) is not None:
+        context.meta[_SESSION] = session_id
+
+
+def naming_session(text: str) -> str:
+    """The text with the running command's session in the commands that it suggests."""
+    context = click.get_current_context(silent=True)
+    found = context.meta.get(_SESSION) if context is not None else None
+    return text if found is None else text.replace(" SESSION`", f" {found}`")
+
+
+def refusal(problem: Problem, *, in_chat: bool = False) -> str:
+    """The server's error in this command's terms, with the error code to search for. A chat may show another session
+    than the one that it began with, so it names none."""
     command = _running()
     sends = command is not None and any(parameter.name == "when_busy" for parameter in command.params)
     what = ACCEPTED if problem.facts.get("state") == "accepted" else RUNNING
     sentences = {"unauthorized": UNAUTHORIZED, "unknown": NOT_OURS}
     # An operation on files is refused for the turn of another session, which the server names.
     if "operation_id" not in problem.facts:
-        sentences["turn_active"] = f"{what} {BUSY_SENDING if sends else BUSY}"
-    return f"{reworded(problem, sentences, option_of).replace(RELOAD, READ_AGAIN)} ({problem.code})"
+        sentences["turn_active"] = f"{what} {BUSY_IN_CHAT if in_chat else BUSY_SENDING if sends else BUSY}"
+    sentence = reworded(problem, sentences, option_of).replace(RELOAD, READ_AGAIN)
+    return f"{sentence if in_chat else naming_session(sentence)} ({problem.code})"
 
 
 def option_of(field: str) -> str:

@@ -4,6 +4,7 @@ Above: plans.py, which never overwrites them silently. Below: git and the record
 editor, another program, or another session that works in the same directory. Everything here blocks.
 """
 
+import os
 from typing import Any
 
 from msgspec import Struct
@@ -18,14 +19,14 @@ CHANGED_OUTSIDE = "It was changed after the session's last turn."
 _BESIDE = "It may be the work of session {}, which worked here too."
 
 
-class Facts(Struct, kw_only=True):
+class Stored(Struct, kw_only=True):
     """The stored records that a plan depends on."""
 
     turn: Change | None = None
     session: Change | None = None
     undone: Operation | None = None
     turns: list[Change] = []
-    """All turns, for a restore and for a commit."""
+    """All turns. An undo needs none."""
     operations: list[Operation] = []
     """All operations, for a restore."""
 
@@ -44,64 +45,73 @@ def _changed_between(repo: Repository, change: Change) -> set[str]:
     return {path for path, _ in change.outside}
 
 
-def _recorded(repo: Repository, facts: Facts, details: dict[str, Any]) -> dict[str, str]:
+def between_turns(repo: Repository, stored: Stored) -> set[str]:
+    """Every file that somebody else changed between two turns of the session, or before an operation that kept it."""
+    between = [_changed_between(repo, change) for change in stored.turns if change.state == "ready"]
+    session = {path for path, _ in stored.session.outside} if stored.session is not None else set()
+    return session.union(*between)
+
+
+def _recorded(repo: Repository, stored: Stored, details: dict[str, Any]) -> dict[str, str]:
     """What others have changed since the state that is restored, with a sentence about each file: between turns, beside
     a turn, or before an operation that kept it."""
     turn, found = details["turn"], dict[str, str]()
     unknown: list[int] = []
-    for change in facts.turns:
+    for change in stored.turns:
         number = change.turn or 0
         if change.state != "ready":
             unknown.append(number)
             continue
         if number > turn:
-            who = f"Somebody else changed it before turn {number}."
+            who = f"It was changed outside this session's turns, before turn {number}."
             if unknown:
-                who = f"It was changed in turn {unknown[-1]}, of which there is no snapshot, or by somebody else."
+                who = f"It was changed in turn {unknown[-1]}, of which there is no snapshot, or outside this session."
             found |= dict.fromkeys(_changed_between(repo, change), who)
         unknown = []
         if change.shared_with and number >= turn + (details.get("point") == "after"):
             other = _BESIDE.format(change.shared_with[0].session_id)
             found |= {path: other for path in _all_files(repo, change) if path not in change.tools}
-    for operation in facts.operations:
+    for operation in stored.operations:
         found |= dict.fromkeys(operation.outside, CHANGED_OUTSIDE)
     return found
 
 
-def changed(repo: Repository, facts: Facts, details: dict[str, Any], steps: list[apply.Step]) -> list[tuple[str, str]]:
+def changed(
+    repo: Repository, stored: Stored, details: dict[str, Any], steps: list[apply.Step]
+) -> list[tuple[str, str]]:
     """The files among these that somebody else has changed: they differ from the session's last snapshot, or a record
     says so."""
-    recorded = _recorded(repo, facts, details)
+    recorded = _recorded(repo, stored, details)
     found = {step.path: recorded[step.path] for step in steps if step.path in recorded}
-    return sorted((found | dict.fromkeys(foreign(repo, facts, steps), CHANGED_OUTSIDE)).items())
+    return sorted((found | dict.fromkeys(foreign(repo, stored, steps), CHANGED_OUTSIDE)).items())
 
 
-def foreign(repo: Repository, facts: Facts, steps: list[apply.Step]) -> list[str]:
+def foreign(repo: Repository, stored: Stored, steps: list[apply.Step]) -> list[str]:
     """The files among these that differ from the session's last snapshot."""
-    if facts.session is None or facts.session.after is None:
+    if stored.session is None or stored.session.after is None:
         return []
-    known = difference.entries(repo, facts.session.after, [step.path for step in steps])
+    known = difference.entries(repo, stored.session.after, [step.path for step in steps])
     return [step.path for step in steps if known.get(step.path) != step.old]
 
 
-def kept(repo: Repository, facts: Facts, now: str, steps: list[apply.Step]) -> list[str]:
+def kept(repo: Repository, stored: Stored, now: str, steps: list[apply.Step]) -> list[str]:
     """What differs from the session's last snapshot and stays as it is."""
-    if facts.session is None or facts.session.after is None:
+    if stored.session is None or stored.session.after is None:
         return []
     changed = {step.path for step in steps}
-    alone = {one.path.rstrip("/") for one in ignored_between(repo, facts.session.after, now)}
-    names = difference.differing(repo, facts.session.after, now)
+    alone = {one.path.rstrip("/") for one in ignored_between(repo, stored.session.after, now)}
+    names = difference.differing(repo, stored.session.after, now)
     return sorted(path for path in names if path not in changed and not is_below(path, alone))
 
 
-def uncommitted(repo: Repository, facts: Facts) -> tuple[list[str], list[Skipped]]:
+def uncommitted(repo: Repository, stored: Stored) -> tuple[list[str], list[Skipped]]:
     """The files that the session's turns have changed and that differ from the last commit; and those of them that
     may be the work of a session that worked beside it."""
-    whole = facts.session
+    whole = stored.session
     if whole is None or whole.after is None:
         return [], []
     wanted: dict[str, str | None] = {}
-    for change in facts.turns:
+    for change in stored.turns:
         for path in _all_files(repo, change):
             is_own = not change.shared_with or path in change.tools
             other = None if is_own else _BESIDE.format(change.shared_with[0].session_id)
@@ -110,5 +120,7 @@ def uncommitted(repo: Repository, facts: Facts) -> tuple[list[str], list[Skipped
     then = difference.entries(repo, commit_id, names) if commit_id is not None else {}
     now = difference.entries(repo, whole.after, names)
     found = [name for name in names if then.get(name) != now.get(name)]
+    # A new file that somebody has deleted since is nothing to commit.
+    found = [name for name in found if name in then or os.path.lexists(os.path.join(repo.root, name))]
     skipped = [Skipped(name, reason) for name in found if (reason := wanted[name]) is not None]
     return [name for name in found if wanted[name] is None], skipped
