@@ -37,6 +37,8 @@ NOTHING_WRONG = Report(
     p50_ms=1.0, p95_ms=1.5, p99_ms=2.0, max_ms=3.0, read_s=1.0, cpu_s=0.1,
 )  # fmt: skip
 NO_TIME = Spent(0.0, 0.0)
+TICKS_S = (os.cpu_count() or 1) / os.sysconf("SC_CLK_TCK")
+"""How exactly Linux tells the idle time of a machine, from which `machine_s` is computed."""
 
 
 @pytest.fixture
@@ -59,7 +61,8 @@ def test_every_delta_reaches_every_viewer_of_both_servers(tmp_path: Path, agent:
     ours, theirs, other = streaming.run(tmp_path, agent, "stream", load)
     assert ours.report.marks == theirs.report.marks == load.viewers * load.count
     assert streaming.faults("x", load, ours) == streaming.faults("x", load, theirs) == []
-    assert ours.spent.machine_s > ours.spent.server_s > 0 and theirs.spent.machine_s > theirs.spent.server_s > 0
+    for one in (ours, theirs):
+        assert one.spent.server_s > 0 and one.spent.machine_s > one.spent.server_s - TICKS_S
     assert other is None
 
 

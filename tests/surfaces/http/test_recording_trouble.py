@@ -250,7 +250,7 @@ def test_a_stored_plan_waits_for_turns_that_have_begun_beside_it(
     monkeypatch.setattr(recording, "works_in", works_in)
     monkeypatch.setattr(apply, "apply", failing)
     scratch.post("restore", TURN_1)
-    assert order == ["asked", "tried", "asked", "asked", "asked", "asked", "tried"]
+    assert order == ["asked", "asked", "tried", "asked", "asked", "asked", "asked", "tried"]
     assert set(scratch.files()) == {"a.txt"}
 
 
