@@ -94,6 +94,17 @@ async def test_a_wait_for_snapshots_of_other_working_trees_does_not_turn_snapsho
     assert not isinstance(await trees.take(project.repository, REF, {}), str)
 
 
+async def test_a_repository_is_found_while_snapshots_take_long(
+    project: Project, trees: WorkingTrees, monkeypatch: pytest.MonkeyPatch, slow: Slow
+) -> None:
+    monkeypatch.setattr(working_trees, "GRACE_S", WAIT_S / 2)
+    snapshots = [asyncio.create_task(trees.in_thread(slow)) for _ in range(working_trees.AT_ONCE + 1)]
+    await asyncio.to_thread(slow.reached.wait, WAIT_S)
+    assert await trees.find(project.repository.root) == project.repository
+    slow.go.set()
+    await asyncio.gather(*snapshots)
+
+
 async def test_long_operations_do_not_delay_snapshots(project: Project, trees: WorkingTrees, slow: Slow) -> None:
     operations = [asyncio.create_task(trees.operate(slow)) for _ in range(working_trees.OPERATION_THREADS)]
     await asyncio.to_thread(slow.reached.wait, WAIT_S)

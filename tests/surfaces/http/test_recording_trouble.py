@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from perdure.core.errors import StoreError, StoreFull
-from perdure.runtime.git import apply, repository
+from perdure.runtime.git import apply, commit, repository
 from perdure.runtime.git.command import HalfDone
 from perdure.runtime.git.snapshot import Limits
 from perdure.runtime.review import operations, recorder, working_trees
@@ -252,6 +252,28 @@ def test_a_stored_plan_waits_for_turns_that_have_begun_beside_it(
     scratch.post("restore", TURN_1)
     assert order == ["asked", "asked", "tried", "asked", "asked", "asked", "asked", "tried"]
     assert set(scratch.files()) == {"a.txt"}
+
+
+def test_a_stored_commit_does_not_wait_for_turns_beside_it(
+    make_server: Callable[..., LocalServer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(operations, "RETRY_S", 0.01)
+    scratch = Scratch(make_server(), tmp_path / "repository")
+    scratch.turn("write b.txt x")
+    recording, original = scratch.server.server.engine.recorder, commit.finish
+    tried = 0
+
+    def failing(*given: Any, **more: Any) -> Any:
+        nonlocal tried
+        tried += 1
+        if tried > 1:
+            return original(*given, **more)
+        monkeypatch.setattr(recording, "works_in", lambda root: ["s_other"])
+        raise HalfDone("The disk is full.")
+
+    monkeypatch.setattr(commit, "finish", failing)
+    assert scratch.post("commit", {"message": "Add b", "paths": ["b.txt"]})["outcome"] == "done"
+    assert tried == 2 and scratch.git("log", "-1", "--format=%s").decode().strip() == "Add b"
 
 
 def test_operations_on_a_file_system_that_hangs_are_refused_and_hold_up_nothing_else(

@@ -64,7 +64,8 @@ def marks_of(repo: Repository, left_alone: list[LeftAlone]) -> dict[str, str]:
 
 def left_alone_of(change: Change, after: list[LeftAlone], marks: dict[str, str]) -> dict[str, Any]:
     """The files that either snapshot has left alone, and which of them the turn has changed."""
-    changed = [path for path in {**change.marks, **marks} if change.marks.get(path) != marks.get(path)]
+    is_known = bool(change.marks) or not change.left_alone
+    changed = [path for path in {**change.marks, **marks} if is_known and change.marks.get(path) != marks.get(path)]
     return {"left_alone": joined(change.left_alone, after), "changed_alone": sorted(changed), "marks": {}}
 
 

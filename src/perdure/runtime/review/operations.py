@@ -80,7 +80,7 @@ class Operations:
         self._running: dict[str, asyncio.Task[None]] = {}
         self._reserved: dict[str, contextlib.ExitStack] = {}
         """By session with a stored plan: its working trees, in which no turn begins until the plan is carried out."""
-        self._is_stopping = False
+        self._is_started = self._is_stopping = False
         self._noting = asyncio.Lock()
         """Notes are written and deleted one after the other."""
         self.is_used: Callable[[str, str], Awaitable[bool]] = _unused
@@ -159,7 +159,10 @@ class Operations:
 
     async def start(self) -> None:
         """Complete the operations that were running when an earlier server stopped."""
+        self._is_started = True
         self._log.watch_documents(self._kind(self._node_id), self._noticed)
+        for session_id in list(self._log.journals):
+            self._changed(session_id)
         await self._look()
 
     async def finished(self, session_id: str) -> None:
@@ -186,7 +189,8 @@ class Operations:
             others = [row.node for row in await self._log.store.nodes() if row.dead] if self._log.shared else []
             for node in (self._node_id, *others):
                 await self._look_for(self._kind(node))
-            for session_id in self._reserved.keys() - self._running.keys():
+            idle = [] if self._is_stopping else sorted(self._reserved.keys() - self._running.keys())
+            for session_id in idle:
                 # Another node completes it, or nobody.
                 self._release(session_id)
         except (StoreError, Refused) as error:
@@ -207,7 +211,7 @@ class Operations:
 
     def _changed(self, session_id: str) -> None:
         journal = self._log.journals.get(session_id)
-        if journal is None or journal.state.file_operation is None or self._is_stopping:
+        if journal is None or journal.state.file_operation is None or self._is_stopping or not self._is_started:
             return
         if session_id in self._running or not (journal.is_ours or self._log.may_claim(journal.owner, journal.state)):
             return
@@ -341,9 +345,9 @@ class Operations:
         """Before a stored plan is carried out: wait until no turn of another session works where it changes files. One
         may have begun there before this node took the plan over. There is no deadline: people can abort that turn."""
         session_id, is_said = journal.state.id, False
-        # A clean-up changes nothing in the repository, where others may work, and planning it asks for the sessions in
-        # the worktree.
-        changed = roots if plan.merge is not None else [plan.root] if plan.worktree is None else []
+        # A commit changes no files. A clean-up changes none in the repository, where others may work, and planning it
+        # asks for the sessions in the worktree.
+        changed = roots if plan.merge is not None else [plan.root] if plan.steps else []
         while others := self._others_in(changed, session_id):
             if not is_said:
                 why = f"session {others[0]} works in the same directory"

@@ -8,7 +8,7 @@ import logging
 from urllib.parse import unquote
 
 from perdure.core.clock import seconds
-from perdure.core.errors import StoreError
+from perdure.core.errors import UNREADABLE, Refused, StoreError
 from perdure.runtime.git.command import GitError
 from perdure.runtime.git.repository import Repository
 from perdure.runtime.log.journal import Journal
@@ -49,7 +49,7 @@ class Overlaps:
             journal = await self._log.readable(session_id)
             if journal is not None:
                 await journal.catch_up()
-        except StoreError:
+        except (StoreError, Refused, *UNREADABLE):
             journal = None
         if journal is None:
             return int(self._log.now() * 1000) - began_ms < NOTE_MAX_MS

@@ -142,11 +142,10 @@ class WorkingTrees:
 
     async def look(self, directory: str, work: Callable[..., T], *given: Any) -> T:
         """Run what only reads facts about the repository of a directory. Raises Hanging if its file system does not
-        respond."""
+        respond. It doesn't wait for snapshots, which may take long without anything hanging."""
         try:
-            async with asyncio.timeout(self.patience_s):
-                return await self.in_thread(work, *given)
-        except TimeoutError:
+            return await _within(self.patience_s, self._threads, functools.partial(work, *given))
+        except Hanging:
             raise Hanging(f"The file system of {directory} does not respond.") from None
 
     # Operations --------------------------------------------------------------------------------------------------

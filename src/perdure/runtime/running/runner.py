@@ -324,8 +324,7 @@ class Runner:
         return more
 
     def _read(self, link: AgentLink) -> tuple[bool, list[Any], list[bytes], bool]:
-        """Read output. Returns whether there is more, the observations, the lines to answer, and whether to store these
-        now."""
+        """Read output. Returns whether there is more, observations, lines to answer, and whether to store these now."""
         more, observations, lines = link.receive()
         if link.shared is not None:
             link.shared.introduced()
@@ -465,7 +464,8 @@ class Runner:
         try:
             start = await plan_start(self.facts, self.launcher, self.journal, self._orders, prepared)
         except Refused as refusal:
-            await self.give_up(refusal.code, refusal.detail)
+            if prepared is not None and prepared == self.journal.state.running_turn:
+                await self.give_up(refusal.code, refusal.detail)
         except StoreFull:
             await self._wait_for_room()
         if start is None:

@@ -81,11 +81,11 @@ class Runners:
             if link is None or not journal.state.working:
                 continue
             try:
-                pending = await journal.decisive_after(link.performed_seq)
+                waits = await _has_turn_to_begin(journal, link.performed_seq)
             except (Refused, StoreError, *UNREADABLE) as error:
                 logger.warning("session %s: can't tell whether its turn goes on: %s", journal.state.id, error)
                 continue
-            if not any(isinstance(event, ev.TurnStart) for _, event in pending):
+            if not waits:
                 found.append(journal)
         return found
 
@@ -195,3 +195,12 @@ class Runners:
             runner.wake()
         for runner in runners:
             await runner.stop()
+
+
+async def _has_turn_to_begin(journal: Journal, position: int) -> bool:
+    """Whether a turn starts after a position in the log."""
+    while pending := await journal.decisive_after(position):
+        if any(isinstance(event, ev.TurnStart) for _, event in pending):
+            return True
+        position = pending[-1][0]
+    return False
