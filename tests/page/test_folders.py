@@ -129,9 +129,32 @@ def test_a_folder_in_a_project_belongs_to_it_unless_another_choice_is_made(perso
     session = started(person)
     assert (session["project"], session["workdir"]) == (None, str(tmp_path / "shop" / "src"))
     person.go("/new")
+    expect(person.page.get_by_role("button", name="Project: Shop")).to_be_visible()
+    expect(state(person)).to_contain_text("Not a git repository")
     person.page.get_by_role("button", name="Clear").click()
+    expect(person.page.get_by_role("button", name="Project: No project")).to_be_visible()
     person.send("say anywhere")
     assert "/workspaces/" in started(person)["workdir"]
+
+
+def test_a_folder_belongs_to_its_project_before_the_server_has_described_it(person: Person, tmp_path: Path) -> None:
+    for name in ("shop", "other"):
+        (tmp_path / name).mkdir()
+    body = {"name": "Shop", "path": str(tmp_path / "shop"), "workspace": "directory"}
+    project = person.server.post("/api/projects", body, expect=201)["id"]
+    person.go("/new")
+    field(person).fill(str(tmp_path / "shop"))
+    expect(state(person)).to_contain_text("Not a git repository")
+    person.page.route("**/api/directory?*", lambda route: None)
+    field(person).fill(str(tmp_path / "other"))
+    person.send("say outside")
+    session = started(person)
+    assert (session["project"], session["workdir"]) == (None, str(tmp_path / "other"))
+    person.go("/new")
+    field(person).fill(str(tmp_path / "shop"))
+    person.send("say inside")
+    session = started(person)
+    assert (session["project"], session["workdir"]) == (project, str(tmp_path / "shop"))
 
 
 def test_the_state_of_a_folder_is_described_and_nothing_unknown_is_shown(person: Person, tmp_path: Path) -> None:

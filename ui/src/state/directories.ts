@@ -62,5 +62,5 @@ export function useDirectory(path: string): Checked {
   const asked = path.startsWith("/") ? path : null;
   const { question, answer, error } = useAnswer(asked, CHECK_MS, getDirectory);
   const wrong = answer?.private ? "This is Perdure's own data. Choose another folder." : error ? (error instanceof Problem && error.status === 404 ? "There is no such folder on the server." : sentence(error)) : "";
-  return { path: asked === null ? null : question, directory: answer, wrong };
+  return asked === null ? { path: null, directory: null, wrong: "" } : { path: question, directory: answer, wrong };
 }

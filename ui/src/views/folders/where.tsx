@@ -35,14 +35,16 @@ export function useWhere(given: string | undefined, projects: Project[]): Where 
   const named = projects.find((one) => one.id === chosen);
   // Until a folder is typed, it is that of the project.
   const folder = typed ?? named?.path ?? "";
-  const checked = useDirectory(pathOfTyped(folder, null));
-  const around = checked.directory?.projects ?? [];
+  const path = pathOfTyped(folder, null);
+  const checked = useDirectory(path);
+  const isChecked = checked.path === path;
+  const around = (isChecked && checked.directory?.projects) || projects.filter((one) => path === one.path || path.startsWith(one.path + "/")).map((one) => one.id);
   const project = named ?? (chosen !== "" && around.length === 1 ? projects.find((one) => one.id === around[0]) : undefined);
 
-  const setFolder = (path: string) => {
-    setTyped(path);
+  const setFolder = (next: string) => {
+    setTyped(next);
     // Another folder is in another project, or in none.
-    if (path !== folder && !(named && path.startsWith(named.path + "/"))) setChosen(null);
+    if (next !== folder && !(named && next.startsWith(named.path + "/"))) setChosen(null);
   };
   const setProject = (id: string) => {
     if (!id && project && folder === project.path) setTyped("");
@@ -52,12 +54,12 @@ export function useWhere(given: string | undefined, projects: Project[]): Where 
   };
   const workspace = canBranch(checked.directory?.git) ? (wanted ?? project?.workspace ?? "directory") : null;
   const body = () => {
-    const path = pathOfTyped(folder, null);
     const usual = project?.workspace ?? "directory";
     const place = project ? { project: project.id, ...(path && path !== project.path ? { workdir: path } : {}) } : path ? { workdir: path } : {};
     // Without a repository there can be no worktree, whatever the project says. While that is unknown, the server decides.
-    const differs = workspace ? workspace !== usual : usual === "worktree" && checked.directory !== null;
-    return { ...place, ...(differs ? { workspace: workspace ?? "directory" } : {}) };
+    const known = isChecked ? workspace : wanted;
+    const differs = known ? known !== usual : usual === "worktree" && isChecked && checked.directory !== null;
+    return { ...place, ...(differs ? { workspace: known ?? "directory" } : {}) };
   };
   const remember = () => {
     keep("last.project", project?.id ?? null);
