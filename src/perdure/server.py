@@ -34,7 +34,7 @@ from perdure.stores import transfer
 from perdure.stores.base import Store
 from perdure.stores.sqlite import SqliteStore
 from perdure.stores.wakeups import LocalWakeups, Wakeups
-from perdure.surfaces import open_files
+from perdure.surfaces import freed_memory, open_files
 from perdure.surfaces.http.access import Access
 from perdure.surfaces.http.app import make_app
 from perdure.surfaces.http.connections import BoundedProtocol
@@ -412,6 +412,7 @@ def serve(
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
     open_files.raise_limit()
+    freed_memory.return_large_blocks()
     if database and not database.startswith(POSTGRES):
         raise StartError(
             f"--database must be a PostgreSQL address such as postgresql://perdure@db.example.com/perdure, not "
