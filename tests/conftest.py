@@ -132,6 +132,7 @@ WHOLE_SYSTEM = ("end_to_end", "conversations", "continuity", "seeds")
 SERVERS_OF_ONE_TEST = {"own", "make_server"}
 """Fixtures that start a server for a single test. The fast run uses only shared servers."""
 REHEARSAL, LONG = "of the rehearsal agent alone", "of the parts that take long"
+OF_PARTS = "of the parts"
 LEFT_OUT = pytest.StashKey[Counter[str]]()
 
 
@@ -158,12 +159,21 @@ def kind_left_out(item: pytest.Item) -> str | None:
 
 
 def why_left_out(item: pytest.Item, only: str) -> str | None:
-    """Return why a test is left out with `--only`: `fast`, or `parts` for the tests of the system's parts."""
+    """Return why a test is left out with `--only`: `fast`, `parts` for the tests of the system's parts, or `rest` for
+    all that `parts` leaves out or runs with fewer examples."""
     kind = kind_left_out(item)
     if only == "fast":
         return kind
     of_parts = kind in (None, REHEARSAL, LONG) and not item.get_closest_marker("smoke")
+    if only == "rest":
+        return OF_PARTS if of_parts and not has_sizes(item) else None
     return None if of_parts else kind or "of the whole system"
+
+
+def has_sizes(item: pytest.Item) -> bool:
+    """Whether a test may be smaller in the fast run."""
+    module, function = getattr(item, "module", None), getattr(item, "obj", None)
+    return getattr(module, "size", None) is sizes.size or getattr(function, "is_hypothesis_test", False)
 
 
 def long_ones_first(items: list[pytest.Item], workers: int) -> list[pytest.Item]:
@@ -180,7 +190,9 @@ def long_ones_first(items: list[pytest.Item], workers: int) -> list[pytest.Item]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--only", choices=("fast", "parts"), help="the fast tests; or those of the system's parts")
+    parser.addoption(
+        "--only", choices=("fast", "parts", "rest"), help="the fast tests; those of the system's parts; or the rest"
+    )
     parser.addoption("--slow", action="store_true", help="run the slow tests too")
 
 
@@ -193,7 +205,7 @@ def pytest_configure(config: pytest.Config) -> None:
         postgres.hold(Path(folder.name))
         config.add_cleanup(postgres.drop_template)
     config.stash[LEFT_OUT] = Counter()
-    if config.getoption("--only"):
+    if config.getoption("--only") in ("fast", "parts"):
         # Generated tests use fewer examples here; the full run uses many.
         os.environ[sizes.FAST] = "1"
     if sizes.FAST in os.environ:
@@ -205,7 +217,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         kinds = [(item, why_left_out(item, only)) for item in items]
         items[:] = [item for item, kind in kinds if kind is None]
         config.stash[LEFT_OUT].update(kind for _, kind in kinds if kind is not None)
-    elif (workers := int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))) > 1:
+    if only in (None, "rest") and (workers := int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))) > 1:
         items[:] = long_ones_first(items, workers)
     for item in items:
         if item.get_closest_marker("slow") and not config.getoption("--slow"):

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests import sizes, warm
-from tests.conftest import ROOT, WHOLE_SYSTEM, kind_left_out, long_ones_first
+from tests.conftest import ROOT, WHOLE_SYSTEM, has_sizes, kind_left_out, long_ones_first, why_left_out
 from tests.harness import NO_LIMITS, LiveServer, SharedServers, marked_processes, none_left
 from tests.isolation import AGENT_PROGRAMS, path_without
 
@@ -133,6 +133,13 @@ def test_every_kind_of_end_to_end_test_has_one_in_the_fast_run() -> None:
         str(path.relative_to(tests)) for path in files if "pytest.mark.smoke" not in path.read_text(encoding="utf-8")
     }
     assert {name for name in without if not name.startswith("continuity/")} == REAL_ONLY
+
+
+def test_no_test_is_missing_from_both_runs_of_ci(request: pytest.FixtureRequest) -> None:
+    items = request.session.items
+    twice = [item for item in items if why_left_out(item, "parts") is None and why_left_out(item, "rest") is None]
+    assert all(None in (why_left_out(item, "parts"), why_left_out(item, "rest")) for item in items)
+    assert all(has_sizes(item) for item in twice)
 
 
 def test_each_workers_part_begins_with_its_long_tests_and_no_test_is_lost(request: pytest.FixtureRequest) -> None:
