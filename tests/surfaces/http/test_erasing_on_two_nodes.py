@@ -70,3 +70,15 @@ def test_nothing_is_left_of_a_session_that_another_node_erases_during_its_snapsh
     eventually(lambda: not a.ask(lambda: a.server.engine.recorder.works_in(str(scratch.root))), "the turn is over")
     assert b.run(shared.file_names(session, "")) == []
     assert scratch.git("for-each-ref", "refs/perdure") == b""
+
+
+def test_an_erased_session_becomes_no_parent_on_a_node_that_has_not_heard_of_it(
+    nodes: LocalNodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a, b = nodes.nodes
+    parent = b.create()
+    assert a.session(parent)["state"] == "idle"
+    monkeypatch.setattr(a.server.engine.log, "learn_erased", lambda session_id: None)
+    assert b.http.delete(f"/api/sessions/{parent}?purge=true").status_code == 200
+    assert parent in a.server.engine.log.journals
+    a.post("/api/sessions", {"parent": parent}, expect=404)

@@ -148,7 +148,9 @@ class Sessions:
     # Creating and finding ----------------------------------------------------------------------------------------
 
     async def exists(self, session_id: str) -> bool:
-        return session_id in self.log.journals or await self.log.store.load(session_id) is not None
+        # A session in memory may have been erased by another node.
+        is_known = session_id in self.log.journals and self.log.shared is None
+        return is_known or await self.log.store.load(session_id) is not None
 
     async def create(
         self, new: NewSession, message: Outgoing | None = None, *, session_id: str | None = None
