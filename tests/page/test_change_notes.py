@@ -190,7 +190,8 @@ def test_a_comment_on_a_file_that_is_no_longer_changed_is_shown_and_can_be_delet
     expect(lost).to_contain_text("a.txt is not among these changes any more.")
     expect(lost.get_by_role("article")).to_contain_text("Why?")
     # It is about the whole session, not about its second turn.
-    runs(person, "Changes of the previous turn")
+    view(person).get_by_role("button", name="Changes of: the whole session").click()
+    person.page.get_by_role("menuitemradio", name=re.compile("^Turn 2")).click()
     expect(view(person)).to_contain_text("In turn 2, no files changed.")
     expect(lost).to_have_count(0)
     runs(person, "Changes of the whole session")

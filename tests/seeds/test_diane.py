@@ -88,11 +88,17 @@ def test_a_prompt_is_streamed_waits_for_a_person_and_ends_with_done(serve: Serve
 
 
 def test_a_prompt_is_cancelled_and_the_session_continues(serve: Serve, tmp_path: Path) -> None:
-    manager = manager_of(serve("diane.md"))
+    server = serve("diane.md")
+    manager = manager_of(server)
     session = manager.start_session(AGENT, str(tmp_path))
+
+    def has_answered() -> bool:
+        return any(event["type"] == "assistant_text" for event in server.log(session["session_id"]))
+
     with ThreadPoolExecutor(1) as thread:
         running = thread.submit(manager.prompt_session, session, "say half\nhang")
-        eventually(lambda: manager.cancel(session)["status"] == "cancelled", "there is something to cancel")
+        eventually(has_answered, "the agent answers")
+        assert manager.cancel(session)["status"] == "cancelled"
         run = running.result()
     assert run["status"] == "cancelled"
     assert manager.cancel(session)["status"] == "active"

@@ -12,6 +12,7 @@ import pytest
 
 from perdure.surfaces.http.changes import Changes, Operation, RestorePreview
 from perdure.surfaces.http.messages import Accepted
+from tests.harness import eventually
 from tests.surfaces.http.local import LocalServer
 from tests.surfaces.http.test_contract import fits
 
@@ -124,7 +125,12 @@ def test_taking_snapshots_leaves_index_branch_stash_and_ignored_files_alone(scra
 def test_the_event_of_a_turn_says_how_much_it_changed(scratch: Scratch) -> None:
     scratch.turn("write b.txt x | y")
     scratch.changes(1)
-    (event,) = [event for event in scratch.server.log(scratch.session) if event["type"] == "turn_changes"]
+
+    def noted() -> list[Json]:
+        # The record comes before the event, and another node can show it at once.
+        return [event for event in scratch.server.log(scratch.session) if event["type"] == "turn_changes"]
+
+    (event,) = eventually(noted, "the event is in the log")
     assert {name: event[name] for name in ("turn", "state", "files", "added", "removed")} == {
         "turn": 1,
         "state": "ready",
