@@ -13,20 +13,22 @@ from tests.core.stage import Stage, attached, resuming, types
 MODES = {"currentModeId": "ask", "availableModes": []}
 
 
+def launch_of(turn: int | None, agent: str) -> cmd.PrepareLaunch:
+    return cmd.PrepareLaunch(
+        turn=turn,
+        launch_id="l1",
+        agent=agent,
+        driver="acp",
+        native_session_id=None,
+        workdir_id="1:2",
+        fingerprint="bin",
+    )
+
+
 def warming() -> Stage:
     """A process that was started before any message, and has not opened its native session yet."""
     stage = Stage()
-    stage.do(
-        cmd.PrepareLaunch(
-            turn=None,
-            launch_id="l1",
-            agent="alpha",
-            driver="acp",
-            native_session_id=None,
-            workdir_id="1:2",
-            fingerprint="bin",
-        )
-    )
+    stage.do(launch_of(None, "alpha"))
     return stage
 
 
@@ -46,17 +48,7 @@ def test_a_launch_is_refused_if_a_turn_has_begun_or_ended_since_it_was_planned(b
     if begins:
         stage.send("go")
     with pytest.raises(Refused, match="since this launch was planned"):
-        stage.do(
-            cmd.PrepareLaunch(
-                turn=None if begins else 1,
-                launch_id="l1",
-                agent="beta",
-                driver="acp",
-                native_session_id=None,
-                workdir_id="1:2",
-                fingerprint="bin",
-            )
-        )
+        stage.do(launch_of(None if begins else 1, "beta"))
 
 
 def test_a_process_that_exits_before_it_opened_a_session_is_reported_even_without_a_turn() -> None:

@@ -17,6 +17,7 @@ from perdure.runtime.running import runner
 from tests.harness import WAIT_S, eventually
 from tests.surfaces.http.local import LocalServer
 from tests.surfaces.http.test_changes import Scratch, statuses
+from tests.surfaces.http.waiting import keeps_a_restore_away, waiting_turn, without_snapshots, works_in
 
 Json = dict[str, Any]
 
@@ -45,25 +46,6 @@ def start_agent(server: LocalServer, session: str) -> None:
         await engine.runners.prewarm_anywhere(await server.server.log.open(session))
 
     server.run(start())
-
-
-def works_in(scratch: Scratch) -> list[str]:
-    server = scratch.server
-    found: list[str] = server.ask(lambda: server.server.engine.recorder.works_in(str(scratch.root)))
-    return found
-
-
-def waiting_turn(server: LocalServer, session: str) -> Callable[[], None]:
-    """A turn that asks a person. Returns a function that answers and waits for its end."""
-    server.send(session, "ask Go on? | yes")
-    prompt = server.prompt(session)
-
-    def answer() -> None:
-        answers = {"answers": {prompt["questions"][0]["question_id"]: "yes"}}
-        server.post(f"/api/sessions/{session}/prompts/{prompt['prompt_id']}", answers, expect=200)
-        server.wait_idle(session)
-
-    return answer
 
 
 @pytest.mark.parametrize("during", ["the worktree's check", "the agent's check"])
@@ -130,18 +112,12 @@ def test_a_turn_that_goes_on_after_a_restart_without_a_snapshot_keeps_operations
     scratch = Scratch(make_server(), tmp_path / "repository")
     scratch.turn("write b.txt x")
     server, other = scratch.server, scratch.server.create(workdir=str(scratch.root))
-    (scratch.root / ".git" / "rebase-merge").mkdir()
-    answer = waiting_turn(server, other)
-    server.stop()
-    (scratch.root / ".git" / "rebase-merge").rmdir()
+    with without_snapshots(scratch):
+        answer = waiting_turn(server, other)
+        server.stop()
     server.restart()
     assert works_in(scratch) == [other]
-    refused = scratch.post("restore", {"turn": 1}, expect=409)
-    assert (refused["code"], other in refused["detail"]) == ("turn_active", True)
-    answer()
-    eventually(lambda: works_in(scratch) == [], "it is over")
-    scratch.post("restore", {"turn": 1})
-    assert set(scratch.files()) == {"a.txt"}
+    keeps_a_restore_away(scratch, other, answer)
 
 
 def test_a_turn_keeps_operations_of_others_away_if_the_turn_before_it_can_not_be_read(

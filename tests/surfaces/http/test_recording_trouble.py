@@ -1,8 +1,9 @@
 """Records that can't be stored, and operations that a server leaves unfinished: turns, aborts and the shutdown of the
 server don't wait for them longer than necessary."""
 
+import contextlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -38,10 +39,27 @@ class FullStore:
         self.is_full = True
 
 
-def preparing(scratch: Scratch, text: str) -> None:
-    """Send a message, and wait until its turn waits for the record of the one before."""
-    scratch.server.send(scratch.session, text)
-    scratch.server.wait(scratch.session, lambda found: found["state"] == "processing")
+TURN_1 = {"turn": 1}
+
+
+def preparing(server: LocalServer, session: str, text: str) -> None:
+    """Send a message, and wait until its turn waits for a record or an operation."""
+    server.send(session, text)
+    server.wait(session, lambda found: found["state"] == "processing")
+
+
+@contextlib.contextmanager
+def restoring(scratch: Scratch, reached: threading.Event, go: threading.Event) -> Iterator[None]:
+    """While another thread restores the files to before turn 1. It sets `reached` and waits for `go`."""
+    url = f"/api/sessions/{scratch.session}/restore"
+    asking = threading.Thread(target=lambda: scratch.server.http.post(url, json=TURN_1))
+    asking.start()
+    try:
+        assert reached.wait(WAIT_S)
+        yield
+    finally:
+        go.set()
+        asking.join(WAIT_S)
 
 
 def test_the_next_turn_begins_if_the_record_of_the_last_one_can_not_be_stored(
@@ -68,7 +86,7 @@ def test_an_abort_does_not_wait_for_a_record_that_can_not_be_stored(
     scratch = Scratch(make_server(), tmp_path / "repository")
     store = FullStore(scratch.server, monkeypatch)
     during_a_turn(scratch, store.fill)
-    preparing(scratch, "write b.txt x")
+    preparing(scratch.server, scratch.session, "write b.txt x")
     scratch.server.post(f"/api/sessions/{scratch.session}/abort", expect=202)
     scratch.server.wait_idle(scratch.session)
     assert not (scratch.root / "b.txt").exists()
@@ -84,7 +102,7 @@ def test_a_server_that_stops_does_not_wait_for_a_record_that_can_not_be_stored(
     scratch = Scratch(make_server(), tmp_path / "repository")
     store = FullStore(scratch.server, monkeypatch)
     during_a_turn(scratch, store.fill)
-    preparing(scratch, "write b.txt x")
+    preparing(scratch.server, scratch.session, "write b.txt x")
     scratch.server.stop()
     scratch.server.restart()
     scratch.server.wait_idle(scratch.session)
@@ -132,33 +150,23 @@ def test_a_turn_waits_for_an_operation_of_another_session_that_the_last_server_h
         raise OSError("the server was killed")
 
     monkeypatch.setattr(apply, "apply", dying)
-    asking = threading.Thread(target=lambda: server.http.post(f"/api/sessions/{scratch.session}/restore", json=TURN_1))
-    asking.start()
-    try:
-        assert reached.wait(WAIT_S)
-        server.send(other, "write c.txt y")
-        server.wait(other, lambda found: found["state"] == "processing")
+    with restoring(scratch, reached, dead):
+        preparing(server, other, "write c.txt y")
         server.stop()
         working: list[list[str]] = []
 
-        def restoring(*given: Any, **more: Any) -> Any:
+        def completing(*given: Any, **more: Any) -> Any:
             working.append(server.server.engine.recorder.works_in(str(scratch.root)))
             return original(*given, **more)
 
-        monkeypatch.setattr(apply, "apply", restoring)
+        monkeypatch.setattr(apply, "apply", completing)
         server.restart()
-    finally:
-        dead.set()
-        asking.join(WAIT_S)
     server.wait_idle(other)
     server.wait(scratch.session, lambda found: found["file_operation"] is None)
     assert working == [[]]
     assert set(scratch.files()) == {"a.txt", "c.txt"}
     (file,) = eventually(lambda: server.get(f"/api/sessions/{other}/changes?turn=1")["files"], "the turn's changes")
     assert file["path"] == "c.txt"
-
-
-TURN_1 = {"turn": 1}
 
 
 def test_a_turn_that_waits_for_a_file_operation_can_be_aborted(
@@ -175,17 +183,10 @@ def test_a_turn_that_waits_for_a_file_operation_can_be_aborted(
         return original(*given, **more)
 
     monkeypatch.setattr(apply, "apply", slow)
-    asking = threading.Thread(target=lambda: server.http.post(f"/api/sessions/{scratch.session}/restore", json=TURN_1))
-    asking.start()
-    try:
-        assert reached.wait(WAIT_S)
-        server.send(other, "write c.txt y")
-        server.wait(other, lambda found: found["state"] == "processing")
+    with restoring(scratch, reached, go):
+        preparing(server, other, "write c.txt y")
         server.post(f"/api/sessions/{other}/abort", expect=202)
         server.wait_idle(other)
-    finally:
-        go.set()
-        asking.join(WAIT_S)
     server.wait(scratch.session, lambda found: found["file_operation"] is None)
     assert set(scratch.files()) == {"a.txt"}
     server.turn(other, "write c.txt y")
@@ -210,15 +211,8 @@ def test_no_turn_begins_between_two_tries_of_an_operation(
         raise HalfDone("The disk is full.")
 
     monkeypatch.setattr(apply, "apply", failing)
-    asking = threading.Thread(target=lambda: server.http.post(f"/api/sessions/{scratch.session}/restore", json=TURN_1))
-    asking.start()
-    try:
-        assert reached.wait(WAIT_S)
-        server.send(other, "write c.txt y")
-        server.wait(other, lambda found: found["state"] == "processing")
-    finally:
-        go.set()
-        asking.join(WAIT_S)
+    with restoring(scratch, reached, go):
+        preparing(server, other, "write c.txt y")
     server.wait_idle(other)
     assert begun == [False, False]
     assert set(scratch.files()) == {"a.txt", "c.txt"}
@@ -323,18 +317,12 @@ def test_a_server_starts_although_the_directory_of_an_unfinished_operation_hangs
         return original_look(directory)
 
     monkeypatch.setattr(apply, "apply", dying)
-    asking = threading.Thread(target=lambda: server.http.post(f"/api/sessions/{scratch.session}/restore", json=TURN_1))
-    asking.start()
-    try:
-        assert reached.wait(WAIT_S)
+    with restoring(scratch, reached, release):
         server.stop()
         monkeypatch.setattr(apply, "apply", original)
         monkeypatch.setattr(repository, "_likely_top", hang)
         monkeypatch.setattr(working_trees, "GRACE_S", 0.1)
         server.restart()
         assert server.session(scratch.session)["file_operation"] is not None
-    finally:
-        release.set()
-        asking.join(WAIT_S)
     server.wait(scratch.session, lambda found: found["file_operation"] is None)
     assert set(scratch.files()) == {"a.txt"}

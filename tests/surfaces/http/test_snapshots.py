@@ -11,9 +11,9 @@ import pytest
 from perdure.core.errors import StoreBusy
 from perdure.runtime.review import recorder
 from perdure.runtime.review.records import FILES_MAX
-from tests.harness import eventually
 from tests.surfaces.http.local import LocalServer
 from tests.surfaces.http.test_changes import Scratch, statuses
+from tests.surfaces.http.waiting import keeps_a_restore_away, waiting_turn, without_snapshots
 
 MEGABYTE = 1024 * 1024
 
@@ -202,17 +202,6 @@ def test_no_other_session_changes_files_under_a_turn_that_has_no_snapshot(
     scratch = Scratch(make_server(), tmp_path / "repository")
     scratch.turn("write b.txt x")
     server, other = scratch.server, scratch.server.create(workdir=str(scratch.root))
-    (scratch.root / ".git" / "rebase-merge").mkdir()
-    server.send(other, "ask Wait? | yes")
-    prompt = server.prompt(other)
-    (scratch.root / ".git" / "rebase-merge").rmdir()
-    refused = scratch.post("restore", {"turn": 1}, expect=409)
-    assert (refused["code"], other in refused["detail"]) == ("turn_active", True)
-    answers = {"answers": {prompt["questions"][0]["question_id"]: "yes"}}
-    server.post(f"/api/sessions/{other}/prompts/{prompt['prompt_id']}", answers, expect=200)
-    server.wait_idle(other)
-    eventually(
-        lambda: server.ask(lambda: server.server.engine.recorder.works_in(str(scratch.root)) == []), "it is over"
-    )
-    scratch.post("restore", {"turn": 1})
-    assert set(scratch.files()) == {"a.txt"}
+    with without_snapshots(scratch):
+        answer = waiting_turn(server, other)
+    keeps_a_restore_away(scratch, other, answer)

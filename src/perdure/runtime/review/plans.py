@@ -435,7 +435,8 @@ def _places_of_merge(own: worktrees.Worktree) -> list[str]:
     try:
         repo = find(own.repository)
         known = worktrees.places(repo) if repo is not None else ()
-        return sorted({own.repository, *(place.path for place in known if place.branch == own.base is not None)})
+        on_base = [place.path for place in known if own.base is not None and place.branch == own.base]
+        return sorted({own.repository, *on_base})
     except GitError:
         return [own.repository]
 

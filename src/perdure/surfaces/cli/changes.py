@@ -49,7 +49,7 @@ MARKS = {"added": "A", "deleted": "D", "modified": "M", "renamed": "R", "type_ch
 
 
 class Number(click.IntRange):
-    """A number from 1, where something else may be given by mistake. In the hint, {} stands for it."""
+    """A positive number. The error for any other value includes `hint`, in which {} is replaced by that value."""
 
     def __init__(self, what: str, hint: str) -> None:
         super().__init__(1)
